@@ -2,6 +2,7 @@
 
 import csv
 import json
+import math
 import threading
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
@@ -17,7 +18,7 @@ from starlette.types import Receive, Scope, Send
 
 from site_agent.app.pages import Lab
 from site_agent.app.recordings import Recording, Standing, Study
-from site_agent.app.rendering import page_response, plainly
+from site_agent.app.rendering import page_response, plainly, redirect
 from site_agent.errors import NotFoundError, SiteAgentError
 from site_agent.eyeblink.batch.record import SessionRecord
 from site_agent.eyeblink.review.endpoints import STATIC, review_application
@@ -46,6 +47,7 @@ _STUDY_FILES = {
     "learning_curve.csv": "points and lines of the curve",
     "learning_curve.json": "the fits, for programs",
     "learning_curve.png": "the figure",
+    "criteria.csv": "one row a definition of a response",
     "batch.csv": "state and reason of each session",
 }
 _MEASURES = {
@@ -53,6 +55,21 @@ _MEASURES = {
     "amplitude_all": "Amplitude, all trials",
     "amplitude_cr": "Amplitude of responses",
 }
+
+
+def difference_verdict(difference: Mapping[str, Any], measure: str) -> str:
+    """Return one sentence on the difference between two groups."""
+    sign = -1.0 if difference["verdict"] == "negative" else 1.0
+    # A share of trials changes by points, and by no more than 100.
+    most, unit = (100.0, " points") if measure == "cr_percent" else (math.inf, "")
+    both = (sign * difference[end] for end in ("low", "high"))
+    ends = sorted(max(-most, min(most, end)) for end in both)
+    interval = f"95 %: {ends[0]:.3g} to {ends[1]:.3g}{unit}"
+    higher, lower = difference["groups"][:: -int(sign)]
+    if difference["verdict"] == "unclear":
+        return f"{_MEASURES[measure]}: no clear difference of {higher} from {lower} ({interval})."
+    size = f"{abs(difference['estimate']):.3g}{unit}"
+    return f"{_MEASURES[measure]}: {size} more in {higher} than in {lower} ({interval})."
 
 
 def study_verdict(
@@ -157,9 +174,20 @@ class Results:
             for curve in fitted
             if curve["measure"] == measure
         ]
+        differences = [row for row in fits.get("differences", ()) if row["measure"] == measure]
+        question = "groups" if differences else "learning"
+        verdict = study_verdict(curves, shown, measure)
+        if differences and differences[0]["low"] is not None:
+            verdict = f"{difference_verdict(differences[0], measure)} {verdict}"
+        if criteria := _criteria(study.place, question, measure):
+            agreeing, of = sum(row["agrees"] for row in criteria["rows"]), len(criteria["rows"])
+            verdict += f" Definitions of a response that agree: {agreeing} of {of}."
         return self.lab.page(
             request, "study.html", views=views, study=study, shown=shown, curves=curves,
-            verdict=study_verdict(curves, shown, measure), measures=_MEASURES, measure=measure,
+            verdict=verdict, measures=_MEASURES, measure=measure, question=question,
+            participants=_participants(curves), criteria=criteria,
+            difference=differences[0] if differences else None,
+            judging=[v for v in views if v.job.kind == "criteria" and v.state.state != "done"][-1:],
             remarks=fits["remarks"], left_out=_left_out(standings),
             has_trials=any(standing.record.conditioning for standing in shown if standing.record),
             busy_sessions=sum(s.state in {"waiting", "running"} for s in standings),
@@ -167,6 +195,19 @@ class Results:
             files=_listed(study.place, _STUDY_FILES),
             command=f"poolctl blink batch {study.table} -o {study.place}",
         )  # fmt: skip
+
+    def ask_criteria(self, request: Request) -> Response:
+        """Ask whether the conclusion depends on the definition of a response."""
+        form = request.scope["form"]
+        measure, question = (form.get(name, [""])[0] for name in ("measure", "question"))
+        if measure not in _MEASURES or question not in {"groups", "learning"}:
+            raise NotFoundError(f"there is no measure {measure!r} or question {question!r}")
+        study = self.lab.studies.current()
+        self.lab.ask(
+            "criteria", f"Other definitions of a response for {study.name}", "", measure=measure,
+            study=study.folder, question=question,
+        )  # fmt: skip
+        return redirect(request, f"/results?measure={measure}")
 
     def study_file(self, request: Request) -> Response:
         """Return a table or the figure of the study by its name; never another path."""
@@ -274,6 +315,30 @@ def _left_out(standings: Sequence[Standing]) -> list[tuple[str, str]]:
         elif trials and trials.get("withheld"):
             reasons.append((name, "too few valid trials for a percentage"))
     return reasons
+
+
+def _participants(
+    curves: Sequence[tuple[str, Mapping[str, Any]]],
+) -> tuple[list[float], list[tuple[str, str, dict[float, float]]]]:
+    """Return the numbers of all sessions, and each participant's group and values by session."""
+    rows: dict[tuple[str, str], dict[float, float]] = {}
+    for group, curve in curves:
+        for point in curve["points"]:
+            row = rows.setdefault((point["participant"], group), {})
+            row[point["position"]] = point["value"]
+    sessions = sorted({number for row in rows.values() for number in row})
+    return sessions, [(who, group, row) for (who, group), row in sorted(rows.items())]
+
+
+def _criteria(study: Path, question: str, measure: str) -> Mapping[str, Any] | None:
+    """Return the study under other definitions, unless its sessions have changed since."""
+    path = study / "criteria.json"
+    with suppress(OSError, ValueError):
+        comparison: Mapping[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        is_new = path.stat().st_mtime_ns >= (study / "learning_curve.json").stat().st_mtime_ns
+        if is_new and (comparison["question"], comparison["measure"]) == (question, measure):
+            return comparison
+    return None
 
 
 def _rows(path: Path) -> list[dict[str, str]]:

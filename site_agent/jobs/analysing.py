@@ -32,7 +32,9 @@ from site_agent.eyeblink.batch.sessions import (
     settings_from_plain,
 )
 from site_agent.eyeblink.session import BlinkAnalysisSettings
-from site_agent.eyeblink.study import write_study
+from site_agent.eyeblink.study import write_criteria, write_study
+from site_agent.eyeblink.study.criteria import compare_criteria, default_criteria
+from site_agent.eyeblink.study.sessions import read_study
 from site_agent.eyeblink.video.recording import Recording
 from site_agent.jobs.folder import JobFolder
 from site_agent.plain_json import plain, write_json
@@ -129,6 +131,20 @@ def gather_study(request: Mapping[str, Any], progress: Progress) -> dict[str, An
         "failed": len(outcomes) - len(records),
         "remarks": list(summary.remarks),
     }
+
+
+def judge_conclusion(request: Mapping[str, Any], progress: Progress) -> dict[str, Any]:
+    """Test whether a study's conclusion depends on the definition of a response."""
+    study = Path(request["study"])
+    sessions = read_study([study])
+    criteria = default_criteria(sessions.settings)
+    comparison = compare_criteria(
+        sessions, criteria, question=request["question"], measure=request["measure"],
+        progress=progress,
+    )  # fmt: skip
+    with held_study(study, request):
+        write_criteria(study, comparison, criteria)
+    return {"conclusion": comparison.conclusion, "remarks": list(sessions.remarks)}
 
 
 def _outcome(session: BatchSession, folder: Path, reason: str) -> SessionOutcome:

@@ -19,6 +19,7 @@ _MOST_LOG_BYTES = 64_000
 KINDS: Mapping[str, str] = {
     "analyse": "site_agent.jobs.analysing:analyse",
     "study": "site_agent.jobs.analysing:gather_study",
+    "criteria": "site_agent.jobs.analysing:judge_conclusion",
     "look": "site_agent.jobs.analysing:look_at_videos",
     "draw": "site_agent.jobs.analysing:draw_video",
     "starter": "site_agent.jobs.analysing:train_starter",

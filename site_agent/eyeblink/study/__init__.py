@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,7 @@ from site_agent.eyeblink.study.learning_curve import (
     LearningCurve,
     LearningMeasure,
     fit_learning_curve,
+    group_difference,
     learning_points,
     sessions_to_criterion,
 )
@@ -58,7 +60,7 @@ def write_study(study: Path, records: Sequence[SessionRecord]) -> StudySummary:
     dataset = gather_bids(study, records)
     if dataset is not None:
         files["bids"] = dataset
-    curves, remarks = _fit(records)
+    curves, differences, remarks = _fit(records)
     (study / "models.csv").unlink(missing_ok=True)
     if with_trials:
         trials = StudyTrials.read(files["trials"])
@@ -77,7 +79,7 @@ def write_study(study: Path, records: Sequence[SessionRecord]) -> StudySummary:
     table, description, picture = (study / name for name in _CURVE_FILES)
     write_curve_table(table, curves)
     plain = {group: [curve.to_dict() for curve in fitted] for group, fitted in curves.items()}
-    write_json(description, {"groups": plain, "remarks": remarks})
+    write_json(description, {"groups": plain, "differences": differences, "remarks": remarks})
     draw_learning_curves(picture, curves)
     files |= {"learning_curve": table, "learning_fit": description, "learning_picture": picture}
     return StudySummary(files, curves, tuple(remarks))
@@ -97,10 +99,11 @@ def _write_models(path: Path, trials: StudyTrials) -> list[str]:
 
 def _fit(
     records: Sequence[SessionRecord],
-) -> tuple[dict[str, tuple[LearningCurve, ...]], list[str]]:
+) -> tuple[dict[str, tuple[LearningCurve, ...]], list[dict[str, object]], list[str]]:
+    """Return the curves by group, the differences between two groups, and remarks."""
     with_trials = [record for record in records if record.conditioning is not None]
     if not with_trials:
-        return {}, []
+        return {}, [], []
     usable = [
         record for record in with_trials if record.participant and math.isfinite(record.number)
     ]
@@ -123,7 +126,14 @@ def _fit(
                 remarks.append(f"no learning curve{where} ({measure}): {error}")
         if fitted:
             curves[group] = tuple(fitted)
-    return curves, remarks
+    differences: list[dict[str, object]] = []
+    for measure in MEASURE_UNITS:
+        with suppress(ConditioningError):  # most studies have one group
+            points = learning_points(_join_runs(usable), measure)
+            effect, groups, pairs = group_difference(points)
+            facts = {"measure": measure, "groups": groups, "participants_in_both": pairs}
+            differences.append({**facts, **effect.to_dict()})
+    return curves, differences, remarks
 
 
 def _join_runs(records: Iterable[SessionRecord]) -> list[tuple[str, float, str, Mapping[str, Any]]]:

@@ -245,7 +245,9 @@ def _design(trials: StudyTrials) -> tuple[Float64, list[str]]:
 
 
 def _terms(model: str, names: Sequence[str], fit: Fit) -> list[Term]:
-    errors = np.sqrt(np.diag(fit.covariance))
+    variances = np.diag(fit.covariance)
+    # Where few participants do not tell the terms apart, they have none.
+    errors = np.sqrt(np.where(variances >= 0.0, variances, np.nan))
     p_values = 2.0 * norm.sf(np.abs(fit.values) / errors)
     terms = [
         Term(model, name, value, error, value - 1.96 * error, value + 1.96 * error, p_value)

@@ -5,6 +5,7 @@ import html
 import json
 import re
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,6 @@ import pytest
 
 from aggregators.formats import file_digest, write_model
 from site_agent.errors import StalePreviewError
-from site_agent.jobs import modelling
 from site_agent.jobs.folder import JobFolder
 from site_agent.jobs.kinds import KINDS
 from site_agent.pool import connection, profiles, trust
@@ -53,7 +53,8 @@ def do(app: RunningApp, kind: str) -> dict[str, Any]:
     view = [view for view in app.lab.jobs.views() if view.job.kind == kind][-1]
     assert app.lab.jobs.claim(view.job.id)
     request = {**view.job.request, "id": view.job.id, "jobs": str(app.lab.jobs.place)}
-    function = getattr(modelling, KINDS[kind].partition(":")[2])
+    module, _, name = KINDS[kind].partition(":")
+    function = getattr(import_module(module), name)
     result: dict[str, Any] = function(request, no_progress)
     app.lab.jobs.finish(view.job.id, "done", result=result)
     return result

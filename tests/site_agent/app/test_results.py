@@ -1,0 +1,127 @@
+"""The results of a study with two groups: the verdict, and the figures that it stands on."""
+
+import json
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from site_agent.app.recordings import Recording, Study
+from site_agent.app.results import difference_verdict
+from site_agent.eyeblink.batch import run_batch
+from site_agent.eyeblink.batch.sessions import read_session_table
+from site_agent.eyeblink.study import write_study
+from site_agent.jobs.folder import JobFolder
+from tests.site_agent.app.running_app import RunningApp, running_app
+from tests.site_agent.app.test_app_in_chromium import CHROMIUM, chromium, let_in
+from tests.site_agent.app.test_models import do
+from tests.site_agent.eyeblink.drawn_studies import write_session
+
+__all__ = ["chromium"]
+PEOPLE = {"P01": "paired", "P02": "paired", "P03": "unpaired", "P04": "unpaired"}
+
+
+@pytest.fixture(scope="module")
+def app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningApp]:
+    """An app with a study of four participants in two groups, two sessions each."""
+    place = tmp_path_factory.mktemp("groups")
+    lines = ["session,trace,trials,participant,session_number,group"]
+    for seed, (person, group) in enumerate(PEOPLE.items()):
+        for number in (1, 2):
+            name, learnt = f"{person}s{number}", 0.9 if group == "paired" else 0.1
+            write_session(place, name, 10 * seed + number, learnt - 0.05 * (number == 1))
+            lines.append(f"{name},{name}.csv,{name}_trials.csv,{person},{number},{group}")
+    (place / "sessions.csv").write_text("\n".join(lines) + "\n")
+    with pytest.MonkeyPatch.context() as patch, running_app(place / "h", place / "r") as app_:
+        patch.setenv("POOL_HOME", str(place / "h"))
+        patch.setattr(JobFolder, "start_runner", lambda _: None)
+        study = Study("air", "Air-puff study", str(place / "study"))
+        sessions = read_session_table(place / "sessions.csv").sessions
+        write_study(study.place, run_batch(sessions, study.place).records)
+        study.write(
+            Recording(name, str(place / f"{name}.csv"), "", name[:3], name[4:], PEOPLE[name[:3]])
+            for name in (session.name for session in sessions)
+        )
+        app_.lab.studies.keep(study)
+        yield app_
+
+
+def test_results_begin_with_the_difference_between_groups(app: RunningApp) -> None:
+    study = app.lab.studies.current().place
+    fits = json.loads((study / "learning_curve.json").read_text())
+    [difference] = [row for row in fits["differences"] if row["measure"] == "cr_percent"]
+    page = app.get("/results").text
+    verdict = page.partition('<p class="verdict"><b>')[2].partition("</b>")[0]
+    assert verdict.startswith(difference_verdict(difference, "cr_percent"))
+    assert difference["groups"] == ["paired", "unpaired"]
+    assert difference["verdict"] == "negative"
+    assert f"{-difference['estimate']:.3g} points more in paired than in unpaired" in verdict
+    text = re.sub(r"<[^>]+>", " ", page[page.index('id="people-of"') :]).split()
+    [curve] = [fit for fit in fits["groups"]["paired"] if fit["measure"] == "cr_percent"]
+    values = {point["position"]: point["value"] for point in curve["points"][:2]}
+    row = text.index("P01")
+    assert text[row + 1] == "paired"
+    assert [text[row + 2], text[row + 4]] == [f"{values[1.0]:.0f}", f"{values[2.0]:.0f}"]
+
+
+@pytest.mark.parametrize(
+    ("ends", "verdict", "text"),
+    [
+        ((-60.0, -20.0), "negative", "40 points more in a than in b (95 %: 20 to 60 points)."),
+        ((20.0, 60.0), "positive", "40 points more in b than in a (95 %: 20 to 60 points)."),
+        ((30.0, 146.0), "positive", "88 points more in b than in a (95 %: 30 to 100 points)."),
+        ((-8.0, 20.0), "unclear", "no clear difference of b from a (95 %: -8 to 20 points)."),
+    ],
+)
+def test_the_verdict_names_the_higher_group(
+    ends: tuple[float, float], verdict: str, text: str
+) -> None:
+    facts = {"estimate": sum(ends) / 2, "low": ends[0], "high": ends[1], "verdict": verdict}
+    shown = difference_verdict({**facts, "groups": ["a", "b"]}, "cr_percent")
+    assert shown == f"Responses: {text}"
+
+
+def test_a_conclusion_is_tried_under_other_definitions(app: RunningApp) -> None:
+    form = {"measure": "cr_percent", "question": "groups"}
+    assert app.post("/results/criteria", **form | {"question": "x"}).status_code == 404
+    assert app.post("/results/criteria", **form).status_code == 303
+    assert "Other definitions of a response for Air-puff study" in app.get("/results").text
+    result = do(app, "criteria")
+    study = app.lab.studies.current().place
+    comparison = json.loads((study / "criteria.json").read_text())
+    assert comparison["conclusion"] == result["conclusion"]
+    page = app.get("/results").text
+    differing = sum(not row["agrees"] for row in comparison["rows"])
+    others = len(comparison["rows"]) - 1
+    assert f"All {others} other" in page or f"{differing} of {others} other" in page
+    assert "Try other definitions" in app.get("/results?measure=amplitude_all").text
+    os.utime(study / "learning_curve.json")
+    assert "Try other definitions" in app.get("/results").text, "the sessions have changed"
+    os.utime(study / "criteria.json")
+
+
+@pytest.mark.browser
+@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine")
+def test_results_of_groups_fit_every_window(app: RunningApp, chromium: Any) -> None:
+    """APP_PICTURES=FOLDER keeps pictures."""
+    from axe_playwright_python.sync_playwright import Axe
+
+    problems: list[Any] = []
+    for theme, width in (("light", 1440), ("dark", 390)):
+        viewport = {"width": width, "height": 900}
+        page = let_in(chromium, app, problems, color_scheme=theme, viewport=viewport)
+        for address in ("/results", "/results?measure=amplitude_cr"):
+            page.goto(f"{app.address}{address}")
+            if folder := os.environ.get("APP_PICTURES"):
+                name = f"results_{theme}_{width}_{'=' in address}.png"
+                page.screenshot(path=str(Path(folder) / name), full_page=True)
+            assert page.evaluate("document.documentElement.scrollWidth") <= width
+            problems += [
+                (violation["id"], [node["html"][:120] for node in violation["nodes"][:3]])
+                for violation in Axe().run(page).response["violations"]
+                if violation["impact"] in {"serious", "critical"}
+            ]
+    assert problems == []
