@@ -492,9 +492,20 @@ class Lab:
 
     # Jobs
     def all_jobs(self, request: Request) -> Response:
-        """List all jobs, the newest first."""
+        """List all jobs."""
         views = self.jobs.views()
-        return self.page(request, "jobs.html", views=views, all=list(reversed(views)))
+        # In their order those that are still to be done, then the others, the newest first.
+        ended = [view for view in reversed(views) if view.ended]
+        shown = [*(view for view in views if not view.ended), *ended]
+        return self.page(
+            request, "jobs.html", views=views, all=shown, is_paused=self.jobs.is_paused
+        )
+
+    def pause(self, request: Request) -> Response:
+        """Let no further job begin, or let them begin again."""
+        self.jobs.pause(paused="pause" in request.scope["form"])
+        self.jobs.start_runner()
+        return redirect(request, "/jobs")
 
     def job(self, request: Request) -> Response:
         """Show the events of one job, and its reason."""

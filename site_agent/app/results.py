@@ -78,6 +78,8 @@ def study_verdict(
     """Return one sentence on a study: the change over sessions, else the number of blinks."""
     if not curves:
         records = [standing.record for standing in shown if standing.record is not None]
+        if not records:
+            return "No recording is analysed yet."
         blinks = sum(record.summary["blinks"] for record in records)
         text = f"{count_words(blinks, 'blink')} in {count_words(len(records), 'session')}."
         has_trials = any(record.conditioning for record in records)

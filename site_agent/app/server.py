@@ -80,6 +80,7 @@ def app_application(lab: Lab, results: Results) -> Starlette:
             Route("/sent", settings.sent),
             Route("/quit", lab.quit, **post),  # type: ignore[arg-type]
             Route("/jobs", lab.all_jobs),
+            Route("/jobs/pause", lab.pause, **post),  # type: ignore[arg-type]
             Route("/jobs/{job}", lab.job),
             Route("/jobs/{job}/{action}", lab.change_job, **post),  # type: ignore[arg-type]
             Route("/events", _Events(lab).stream),

@@ -33,7 +33,7 @@ _KEPT = timedelta(days=90)
 _ADDED_WITHIN_S = 3600.0
 _LONGEST_NUMBER = 40
 _MOST_EVENT_BYTES = 1_000_000
-_QUEUED, _CLAIMED, _CANCEL = "queued", "claimed", "cancel"
+_QUEUED, _CLAIMED, _CANCEL, _PAUSED = "queued", "claimed", "cancel", ".paused"
 
 
 @dataclass(frozen=True)
@@ -219,6 +219,19 @@ class JobFolder:
         running = replace(state, state="running", process=this_process(), began=time.time())
         self.write_state(number, replace(running, share=None, text="begins", ended=None))
         return True
+
+    @property
+    def is_paused(self) -> bool:
+        """True while no further job begins; those in work go on."""
+        return (self.place / _PAUSED).exists()
+
+    def pause(self, *, paused: bool) -> None:
+        """Let no further job begin, or let them begin again."""
+        if paused:
+            own_folders.make_private(self.place)
+            (self.place / _PAUSED).touch(mode=0o600)
+        else:
+            (self.place / _PAUSED).unlink(missing_ok=True)
 
     def has_waiting(self) -> bool:
         """Return whether a job waits to be claimed."""

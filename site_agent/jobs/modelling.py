@@ -45,9 +45,12 @@ class Trial:
 
 
 def quick_trials(
-    faces: FaceDataset, settings: ErtSettings, progress: Progress = no_progress
+    faces: FaceDataset, settings: ErtSettings, progress: Progress = no_progress, *, skipped: int = 0
 ) -> Iterator[Trial]:
-    """Yield the trials, each as soon as it is measured; none if there are too few images."""
+    """Yield the trials, each as soon as it is measured; none if there are too few images.
+
+    `skipped`: The number of those measured before.
+    """
     images = [image for image in faces.images if image.boxes]
     if len(images) < _FEWEST_IMAGES:
         return
@@ -56,7 +59,7 @@ def quick_trials(
     left_out, images = replace(faces, images=tuple(images[:count])), images[count:]
     small = replace(settings, num_trees_per_cascade_level=_TREES_PER_LEVEL)
     with TemporaryDirectory() as folder:
-        for number, share in enumerate(_SHARES):
+        for number, share in list(enumerate(_SHARES))[skipped:]:
             part = replace(faces, images=tuple(images[: max(2, round(share * len(images)))]))
             report = part_of(progress, number / len(_SHARES), (number + 1) / len(_SHARES))
             try:
@@ -153,9 +156,9 @@ def train(request: Mapping[str, Any], progress: Progress) -> dict[str, Any]:
     output.parent.mkdir(parents=True, exist_ok=True)
     jobs = JobFolder(Path(request["jobs"]))
     known = [event for event in jobs.events(request["id"]) if event["what"].startswith("trial")]
-    if not known:
-        for trial in quick_trials(faces, settings, part_of(progress, 0.0, _TRIALS)):
-            jobs.note(request["id"], f"trial: {trial.faces} faces, error {trial.error:.5f}")
+    quick = part_of(progress, 0.0, _TRIALS)
+    for trial in quick_trials(faces, settings, quick, skipped=len(known)):
+        jobs.note(request["id"], f"trial: {trial.faces} faces, error {trial.error:.5f}")
     result = train_ert(
         faces, output, settings, part_of(progress, _TRIALS, 1.0), training_scores=False,
         despite_findings=bool(request.get("despite_findings")),

@@ -5,6 +5,7 @@ and ends ten minutes after the last. Neither app nor terminal is its parent, so 
 no job. It runs at low priority, and keeps no video, model or library in its own memory.
 """
 
+import math
 import os
 import sys
 import threading
@@ -31,6 +32,9 @@ _EARLIEST_ESTIMATE = 0.03
 _LEAST_FOR_ESTIMATE_S = 5.0
 _WORKER_BYTES = 900_000_000
 _NICE = 10
+_MOST_SILENCE_S = 900.0
+_SPEAKING = ("analyse", "look")
+"""Kinds that report every file or frame; of others dlib may train for long without a word."""
 
 
 def chosen_slots() -> int | None:
@@ -66,13 +70,15 @@ class _Runner:
         self._jobs, self._slots = jobs, slots
         self._running: dict[str, JobView] = {}
         self._written_s: dict[str, float] = {}
+        self._heard_s: dict[str, float] = {}
+        self._silent: set[str] = set()
 
     def run(self, idle_s: float) -> None:
         self._jobs.recover()
         busy_s = time.monotonic()
         with LocalWorkers(self._slots, advice="do fewer jobs at a time") as workers:
             ended = threading.Event()
-            watch = threading.Thread(target=self._stop_cancelled, args=(workers, ended))
+            watch = threading.Thread(target=self._stop_some, args=(workers, ended))
             watch.start()
             try:
                 while True:
@@ -88,7 +94,7 @@ class _Runner:
 
     def _next_task(self) -> Task | None:
         """Claim the next job that may begin."""
-        if not self._jobs.has_waiting():
+        if self._jobs.is_paused or not self._jobs.has_waiting():
             return None
         views = self._jobs.views()
         states = {view.job.id: view.state.state for view in views}
@@ -107,6 +113,7 @@ class _Runner:
                 reason = "needs the result of a job that failed or was cancelled"
                 self._jobs.finish(job.id, "failed", reason=reason)
             else:
+                self._heard_s[job.id] = time.monotonic()
                 self._running[job.id] = self._jobs.view(job.id)
                 self._jobs.note(job.id, f"begins, attempt {view.state.attempt}")
                 payload = (self._jobs.path(job.id), job.kind, job.request)
@@ -116,6 +123,9 @@ class _Runner:
     def _note(self, number: str, event: Event) -> None:
         """Keep an event that a worker reports about its job."""
         if "progress" in event:
+            # One that waits for others, without a share, may wait for long.
+            is_busy = event["progress"] is not None
+            self._heard_s[number] = time.monotonic() if is_busy else math.inf
             if time.monotonic() - self._written_s.get(number, 0.0) >= _WRITE_INTERVAL_S:
                 self._written_s[number] = time.monotonic()
                 self._write_progress(number, event)
@@ -127,7 +137,9 @@ class _Runner:
         elif self._jobs.is_cancelled(number):
             self._jobs.finish(number, "cancelled")
         else:
-            self._jobs.finish(number, "failed", reason=str(event["failed"]))
+            silence = f"it hung: nothing was heard of it for {_MOST_SILENCE_S / 60:.0f} minutes"
+            reason = silence if number in self._silent else str(event["failed"])
+            self._jobs.finish(number, "failed", reason=reason)
 
     def _write_progress(self, number: str, event: Event) -> None:
         state, share = self._running[number].state, event["progress"]
@@ -139,10 +151,13 @@ class _Runner:
         with suppress(OSError):  # for readers only: a full disk does not end the other jobs
             self._jobs.write_state(number, shown)
 
-    def _stop_cancelled(self, workers: LocalWorkers, ended: threading.Event) -> None:
+    def _stop_some(self, workers: LocalWorkers, ended: threading.Event) -> None:
         while not ended.wait(_LOOK_INTERVAL_S):
-            for number in list(self._running):
-                if self._jobs.is_cancelled(number):
+            for number, view in list(self._running.items()):
+                silence_s = time.monotonic() - self._heard_s[number]
+                if view.job.kind in _SPEAKING and silence_s > _MOST_SILENCE_S:
+                    self._silent.add(number)
+                if number in self._silent or self._jobs.is_cancelled(number):
                     workers.stop_task(number)
 
 

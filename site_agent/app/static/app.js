@@ -19,6 +19,21 @@ if (line) enter(line);
 
 document.querySelector("[data-focus]")?.focus();
 
+// A page with Cancel is a dialog: Escape leaves it, and the link that led to it has the focus again.
+const cancel = document.querySelector(".dialog-foot a.button");
+const [OPENER, LEFT] = ["poolctl-opener", "poolctl-left"];
+cancel?.addEventListener("click", () => sessionStorage.setItem(LEFT, "1"));
+document.addEventListener("keydown", (event) => { if (event.key === "Escape" && !event.target.closest("select")) cancel?.click(); });
+if (!cancel) {
+  const opener = [...document.links].find((link) => link.getAttribute("href") === sessionStorage.getItem(OPENER));
+  if (sessionStorage.getItem(LEFT)) opener?.focus();
+  sessionStorage.removeItem(LEFT);
+  document.addEventListener("click", (event) => {
+    const link = event.target.closest("a.button");
+    if (link) sessionStorage.setItem(OPENER, link.getAttribute("href"));
+  });
+}
+
 // Parts of the page that jobs change are fetched again, unless a person is editing them.
 async function refresh() {
   const answer = await fetch(location.href);

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tests.site_agent.app.running_app import RunningApp
+from tests.waiting import wait_until
 
 api = pytest.importorskip("playwright.sync_api")
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
@@ -92,6 +93,37 @@ def test_live_parts_follow_jobs(app: RunningApp, chromium: Any) -> None:
     page.wait_for_selector("text=Live one", timeout=30_000)
     page.wait_for_selector("article:has-text('Live one') >> text=failed", timeout=60_000)
     app.lab.jobs.remove(job.id)
+    held = [app.lab.jobs.add("study", title, {}, after=["x"]) for title in ("First", "Second")]
+    page.get_by_role("button", name="Pause").click()
+    page.wait_for_selector("text=no further job begins")
+    assert app.lab.jobs.is_paused
+    page.get_by_role("button", name="Next do Second").click()
+    page.wait_for_selector("article:first-of-type:has-text('Second')")
+    page.get_by_role("button", name="Cancel Second").click()
+    page.wait_for_selector("article:has-text('Second') >> text=Try again")
+    page.get_by_role("button", name="Go on").click()
+    page.wait_for_selector("button:has-text('Pause')")
+    wait_until(lambda: all(app.lab.jobs.view(job.id).ended for job in held))
+    for job in held:
+        app.lab.jobs.remove(job.id)
+    assert problems == []
+
+
+def test_escape_leaves_a_dialog_and_the_focus_returns(app: RunningApp, chromium: Any) -> None:
+    problems: list[str] = []
+    # A window of 1280 x 800 at 200 %.
+    zoomed = {"viewport": {"width": 640, "height": 400}, "device_scale_factor": 2}
+    page = let_in(chromium, app, problems, **zoomed)
+    for place in PLACES:
+        page.goto(f"{app.address}{place.format(id=first_row(app))}")
+        assert page.evaluate("document.documentElement.scrollWidth") <= 640, place
+    page.goto(f"{app.address}/videos")
+    page.get_by_role("link", name="Add videos").focus()
+    page.keyboard.press("Enter")
+    page.wait_for_selector("h1:has-text('Add videos')")
+    page.keyboard.press("Escape")
+    page.wait_for_url(f"{app.address}/videos")
+    page.wait_for_function("document.activeElement.textContent === 'Add videos'")
     assert problems == []
 
 

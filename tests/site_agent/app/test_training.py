@@ -1,14 +1,17 @@
 """Training and rounds in the app: checked faces, small models, a contribution after its preview."""
 
+import shutil
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from site_agent.datasets.conversion import read_faces
+from site_agent.datasets.records import FaceDataset
 from site_agent.datasets.synthetic.sites import write_face_dataset
-from site_agent.errors import StalePreviewError
+from site_agent.errors import InvalidInputError, StalePreviewError
 from site_agent.jobs import modelling
 from site_agent.jobs.folder import JobFolder
 from site_agent.pool.client import PoolClient
@@ -16,6 +19,8 @@ from site_agent.pool.sent import read_sent
 from site_agent.rounds.contract import keep_rules
 from site_agent.rounds.terms import start_round
 from site_agent.training.ert import ErtSettings, train_ert
+from site_agent.training_record import TrainingResult
+from tests.cli.conftest import run_here
 from tests.site_agent.app.running_app import RunningApp, running_app
 from tests.site_agent.app.test_models import do, log
 from tests.site_agent.live_pool import LivePool, live_pool
@@ -75,8 +80,42 @@ def test_faces_are_checked_tried_and_trained_on(
     assert "is there already" in app.post("/train/start", name="eyes").text
 
 
+def test_quick_trials_are_not_done_twice(
+    app: RunningApp, faces: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(modelling, "settings_for_blinks", lambda _: TINY)
+    monkeypatch.setattr(modelling, "_SHARES", (0.5, 1.0))
+    app.post("/train/check", faces=str(faces))
+    job = app.post("/train/start", name="again").headers["location"].rpartition("/")[2]
+    trained: list[str] = []
+
+    def train(data: FaceDataset, path: Path, *others: Any, **options: Any) -> TrainingResult:
+        trained.append(path.name)
+        if len(trained) == 2:
+            raise InvalidInputError("cancelled")
+        return train_ert(data, path, *others, **options)
+
+    monkeypatch.setattr(modelling, "train_ert", train)
+    with pytest.raises(InvalidInputError):
+        do(app, "train")
+    assert app.get(f"/train/{job}").text.count("Error with ") == 1, "is there before the end"
+    app.lab.jobs.finish(job, "cancelled")
+    assert app.post(f"/jobs/{job}/retry").status_code == 303
+    do(app, "train")
+    assert trained == ["0.dat", "1.dat", "1.dat", "again.dat"]
+    page = app.get(f"/train/{job}").text
+    assert page.count("Error with ") == 2
+    # A test in the app says what the command says.
+    number = page.partition(f"{app.folder.prefix()}/models/")[2].partition('"')[0]
+    app.post("/models/ask/test", model=number, faces=str(faces))
+    [scores] = do(app, "evaluate")["scores"].values()
+    model = app.lab.studies.first().place.with_name("models") / "again.dat"
+    [told] = run_here("evaluate", model, faces, "--json").data["items"]
+    assert told["mean_error"] == scores["mean_error"]
+
+
 def test_a_contribution_leaves_after_its_preview(
-    app: RunningApp, faces: Path, pool: LivePool, log: list[bytes]
+    app: RunningApp, faces: Path, pool: LivePool, log: list[bytes], tmp_path: Path
 ) -> None:
     with PoolClient(pool.url, pool.tokens["site-b"]) as client:
         deadline = datetime.now(UTC) + timedelta(days=1)
@@ -98,6 +137,16 @@ def test_a_contribution_leaves_after_its_preview(
     assert app.post(f"{here}/compute", faces=str(faces)).status_code == 303
     computed = do(app, "contribute")
     assert log == [], "computed, and nothing sent"
+    # The command computes the same where nothing is kept of the first computation.
+    home = shutil.copytree(
+        tmp_path / "h", tmp_path / "h2", ignore=lambda folder, names: {"jobs", "rounds", "cache"}
+    )
+    told = run_here(
+        "rounds", "contribute", number, "--data", faces, "--least-others", 1, "--dry-run", "--json",
+        POOL_HOME=str(home),
+    ).data  # fmt: skip
+    assert told["digest"] == computed["digest"]
+    log.clear()
     page = app.get(here).text
     assert "Nothing has been sent yet" in page
     assert computed["digest"] in page

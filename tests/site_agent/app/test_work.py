@@ -1,14 +1,18 @@
 """The lab's work through the app, without a browser's script."""
 
 import html
+import io
 import json
 import os
 import shutil
 import time
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 
+import numpy as np
 import pytest
+from PIL import Image
 
 from site_agent.app.places import allowed_folder
 from site_agent.app.recordings import Recording, Studies, read_names
@@ -20,6 +24,7 @@ from site_agent.eyeblink.batch import run_batch
 from site_agent.eyeblink.batch.sessions import read_session_table
 from site_agent.eyeblink.session import BlinkAnalysisSettings
 from site_agent.eyeblink.study import write_study
+from site_agent.eyeblink.video.recording import Recording as Video
 from site_agent.jobs import analysing
 from site_agent.jobs.analysing import analyse, analysis_request, look_at_videos
 from site_agent.work import no_progress
@@ -223,8 +228,11 @@ def test_a_result_shows_verdict_files_and_frames(app: RunningApp) -> None:
     assert app.get(f"{here}/files/blinks.csv?save=1").headers["content-disposition"]
     report = app.get(f"{here}/files/report.html")
     assert "sandbox" in report.headers["content-security-policy"]
-    frame = app.get(f"{here}/review/api/frames/10.jpg")
-    assert frame.content[:2] == b"\xff\xd8"
+    frames = list(islice((Video(Path(row.video)).open("rgb")).frames(), 12))
+    for number in (0, 10):
+        content = app.get(f"{here}/review/api/frames/{number}.jpg").content
+        shown = np.asarray(Image.open(io.BytesIO(content)).convert("RGB"), dtype=float)
+        assert np.abs(shown - frames[number].image).mean() < 3.0, "the decoded frame, but for JPEG"
     assert app.get(f"/pictures/{row.recording}.jpg").content[:2] == b"\xff\xd8"
     review = app.get(f"{here}/review/").text
     assert f'name="csrf" content="{app.csrf()}"' in review

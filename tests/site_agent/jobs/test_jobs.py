@@ -4,6 +4,7 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from site_agent.eyeblink.batch import run_batch
 from site_agent.eyeblink.batch.sessions import read_session_table
 from site_agent.eyeblink.session import BlinkAnalysisSettings
 from site_agent.eyeblink.study import write_study
+from site_agent.jobs import runner as runner_module
 from site_agent.jobs.analysing import TABLE_NAME, analysis_request, held_study
 from site_agent.jobs.folder import Job, JobFolder, JobState
 from site_agent.jobs.runner import IDLE_VARIABLE, run_jobs
@@ -219,6 +221,51 @@ def test_recovery_mends_what_was_half_done_and_spares_what_is_being_added(jobs: 
     jobs.recover()
     assert state_of(jobs, job) == "waiting"
     assert jobs.claim(job.id)
+
+
+def test_a_job_outlives_a_loss_of_power(jobs: JobFolder, tmp_path: Path) -> None:
+    job = jobs.add("look", "none", {"videos": {}, "looks": str(tmp_path / "looks")})
+    assert jobs.claim(job.id)
+    # Once the machine is on again, another process has the number of the runner.
+    gone = (os.getpid(), psutil.Process().create_time() - 3600.0)
+    jobs.write_state(job.id, replace(jobs.view(job.id).state, process=gone))
+    assert state_of(jobs, job) == "waiting"
+    assert run_jobs(jobs, slots=1, idle_s=0.0)
+    assert state_of(jobs, job) == "done"
+    history = [event["what"] for event in jobs.events(job.id)]
+    assert history.count("done") == 1
+    assert "its process had ended: waits again" in history
+
+
+def test_a_job_that_hangs_fails_and_the_others_go_on(
+    jobs: JobFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runner_module, "_SPEAKING", ("analyse",))
+    job, study = add_long(jobs, tmp_path)
+    other = jobs.add("look", "none", {"videos": {}, "looks": str(tmp_path / "looks")})
+    with ThreadPoolExecutor(1) as threads:
+        result = threads.submit(run_jobs, jobs, slots=1, idle_s=0.0)
+        wait_until(lambda: state_of(jobs, job) == "running")
+        wait_until(psutil.Process().children)
+        for worker in psutil.Process().children():
+            worker.suspend()  # as a decoder that hangs
+        monkeypatch.setattr(runner_module, "_MOST_SILENCE_S", 0.1)
+        assert result.result()
+    assert state_of(jobs, job) == "failed"
+    assert "it hung: nothing was heard of it" in jobs.view(job.id).state.reason
+    assert state_of(jobs, other) == "done"
+    assert not (study / "long").exists()
+
+
+def test_no_job_begins_while_jobs_are_paused(jobs: JobFolder) -> None:
+    jobs.pause(paused=True)
+    job = jobs.add("study", "tables", {})
+    runner = runner_module._Runner(jobs, 1)
+    assert runner._next_task() is None
+    jobs.pause(paused=False)
+    task = runner._next_task()
+    assert task is not None
+    assert task.key == job.id
 
 
 def test_jobs_that_end_together_wait_for_one_another_in_line(
