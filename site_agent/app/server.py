@@ -78,6 +78,8 @@ def app_application(lab: Lab, results: Results) -> Starlette:
             Route("/settings", settings.show),
             Route("/settings/{action}", settings.change, **post),  # type: ignore[arg-type]
             Route("/sent", settings.sent),
+            Route("/sent/withdraw", settings.withdrawing),
+            Route("/sent/withdraw/send", settings.withdraw, **post),  # type: ignore[arg-type]
             Route("/quit", lab.quit, **post),  # type: ignore[arg-type]
             Route("/jobs", lab.all_jobs),
             Route("/jobs/pause", lab.pause, **post),  # type: ignore[arg-type]

@@ -1,13 +1,16 @@
 """The pages of settings and of everything that was sent."""
 
 import platform
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
 
+from pool_server.wire.models import ModelQuery
 from pool_server.wire.people import INVITATION_PREFIX
+from pool_server.wire.withdrawals import WithdrawalReason
 from site_agent.app.pages import Lab
 from site_agent.app.rendering import redirect
 from site_agent.errors import InvalidInputError, NotFoundError, SiteAgentError
@@ -21,6 +24,14 @@ from site_agent.training_record import installed_version
 from site_agent.work.measurements import processor_count
 
 _MOST_SLOTS = 64
+_REASONS: Mapping[WithdrawalReason, str] = {
+    "consent-withdrawn": "a family has withdrawn its consent",
+    "licence": "a licence does not allow it",
+    "security": "it is not safe to use",
+    "data-error": "there was a mistake in the data",
+    "quality": "it is not good enough",
+    "other": "another reason",
+}
 _RULES = ("min_faces", "least_others", "secure_only")
 
 
@@ -130,3 +141,33 @@ class LabSettings:
             verdict=sent_verdict(told), place=sent_file(),
             jobs=[v for v in views if v.job.kind in {"upload", "contribute"} and v.state.state != "done"],  # noqa: E501
         )  # fmt: skip
+
+    def withdrawing(self, request: Request) -> Response:
+        """Show the models and labs that the withdrawal of a sent model would concern."""
+        number = request.query_params.get("model", "")
+        sent = [item.facts for item in read_sent() if item.title == "Model"]
+        known = [facts for facts in sent if number and facts.get("digest", "").startswith(number)]
+        if not known:
+            raise NotFoundError("no such model was sent from this machine")
+        facts = known[0]
+        query = ModelQuery(site=facts["site"], name=facts["name"])
+        with self.lab.pool() as pool:
+            versions = [v for v in pool.models.find(query) if v.digest == facts["digest"]]
+            if not versions:
+                raise NotFoundError(
+                    f"{facts['site']}/{facts['name']}: the pool does not give it out; it was "
+                    "withdrawn already, or is still looked at"
+                )
+            foreseen = pool.withdrawals.preview(versions[0].address)
+        return self.lab.page(request, "withdraw.html", foreseen=foreseen, reasons=_REASONS)
+
+    def withdraw(self, request: Request) -> Response:
+        """Withdraw a model of the lab, for good."""
+        form = {name: values[0].strip() for name, values in request.scope["form"].items()}
+        reason = next((word for word in _REASONS if word == form.get("reason")), None)
+        if reason is None:
+            raise InvalidInputError("choose a reason")
+        with self.lab.pool() as pool:
+            explanation = form.get("explanation", "")
+            pool.withdrawals.withdraw(form.get("address", ""), reason, explanation=explanation)
+        return redirect(request, "/sent")

@@ -32,7 +32,7 @@ _TITLES = (
     ("/receipts", "Privacy receipt"),
     ("/card", "Model card"),
     ("/evaluations", "Scores of a test"),
-    ("/withdrawal", "Withdrawal"),
+    ("/withdraw", "Withdrawal"),
     ("/files", "File of a secure sum"),
     ("/posts", "Message of a secure sum"),
     (LIVE, "Messages of a live training"),

@@ -62,6 +62,7 @@ PAGES: Mapping[str, Sequence[str]] = {
     "/rounds/{round}": ("/rounds/{round}",),
     "/settings": ("/settings",),
     "/sent": ("/sent",),
+    "/sent/withdraw": ("/sent/withdraw?model={model}",),
     "/jobs": ("/jobs",),
     "/jobs/{job}": ("/jobs/{failed}", "/jobs/{training}"),
 }

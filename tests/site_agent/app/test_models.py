@@ -139,6 +139,31 @@ def test_stale_previews_are_refused(app: RunningApp, log: list[bytes], tmp_path:
     assert log == []
 
 
+def test_a_sent_model_is_withdrawn(app: RunningApp, pool: LivePool, log: list[bytes]) -> None:
+    number = number_of(app, "face.svm")
+    form, _ = shown(app, number, name="face-shared")
+    app.post(f"/models/{number}/send", **form)
+    do(app, "upload")
+    log.clear()
+    link = re.search(r"/sent/withdraw\?model=\w+", app.get("/sent").text)
+    assert link is not None
+    page = app.get(link[0]).text
+    assert "Withdraw site-a/face-shared@1" in page
+    assert "This cannot be undone" in page
+    assert log == []
+    address = {"address": "pool://site-a/face-shared@1"}
+    assert app.post("/sent/withdraw/send", **address, reason="x").status_code == 409
+    asked = app.post("/sent/withdraw/send", **address, reason="data-error", explanation="mixed up")
+    assert asked.status_code == 303
+    with PoolClient(pool.url, pool.tokens["site-b"]) as client:
+        [withdrawal] = client.withdrawals.list("site-a")
+    assert (withdrawal.reason, withdrawal.explanation) == ("data-error", "mixed up")
+    assert len(log) == 1
+    [newest, _] = [item for item in read_sent() if item.is_item]
+    assert (newest.title, newest.by, newest.content) == ("Withdrawal", "app", log[0].decode())
+    assert app.get("/sent/withdraw?model=").status_code == 404
+
+
 def test_words_that_name_a_person_or_place_are_doubted(app: RunningApp) -> None:
     number = number_of(app, "mine1.dat")
     page = app.get(f"/models/{number}/share", params={"name": "e", "description": "/home/ada/x"})
