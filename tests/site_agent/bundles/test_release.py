@@ -4,6 +4,7 @@ import base64
 import json
 import os
 import shutil
+import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -184,6 +185,30 @@ def test_a_registry_gives_the_model_back(pools: Pools, registry: tuple[str, Path
         blob.write_bytes(content)
     refused = pools.take_in(place, "--from", "oci")
     assert refused.error["code"] == "bundle_refused", "the registry altered a layer"
+
+
+@pytest.mark.usefixtures("login")
+def test_skopeo_copies_the_model_between_a_registry_and_folders(
+    pools: Pools, registry: tuple[str, Path], tmp_path: Path
+) -> None:
+    """Another program reads and writes the artifact, and it stays the same to the byte."""
+    program = shutil.which("skopeo")
+    if program is None:
+        pytest.skip("skopeo is not installed (apt-get install skopeo)")
+    place, folder = f"{registry[0]}/lab/copied", tmp_path / "copy"
+    digest = pools.export(f"{place}:1", "--to", "oci").data["digest"]
+    logged_in = ["--authfile", str(tmp_path / "config.json")]
+    for source, target in (
+        (f"docker://{place}:1", f"oci:{folder}:1"),
+        (f"oci:{folder}:1", f"docker://{place}:2"),
+    ):
+        plain = ["--src-tls-verify=false", "--dest-tls-verify=false"]
+        subprocess.run(
+            [program, "copy", "--insecure-policy", *logged_in, *plain, source, target], check=True
+        )
+    require_whole(pools, pools.take_in(f"{folder}/", "--from", "oci"))
+    require_whole(pools, pools.take_in(f"{place}@{digest}", "--from", "oci"))
+    require_whole(pools, pools.take_in(f"{place}:2", "--from", "oci"))
 
 
 def test_a_registry_without_login_names_the_way_in(
