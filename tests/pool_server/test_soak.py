@@ -25,11 +25,13 @@ from tests.pool_server.server_process import ServerProcess, started_process
 from tests.pool_server.swift_server import start_swift
 from tests.site_agent.live_pool import UnreliableLine
 
-pytestmark = [pytest.mark.slow, pytest.mark.postgres, pytest.mark.s3]
 API = "/api/v1"
 SOAK_S = float(os.environ.get("POOL_SOAK_S", "60"))
 PERIOD_S = float(os.environ.get("POOL_SOAK_PERIOD_S", "15"))
 WORKERS = 4
+pytestmark = [
+    pytest.mark.slow, pytest.mark.postgres, pytest.mark.s3, pytest.mark.timeout(SOAK_S + 900)
+]  # fmt: skip
 
 
 class Site(threading.Thread):
