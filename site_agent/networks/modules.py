@@ -23,6 +23,7 @@ from aggregators.formats import encode_model
 from aggregators.models import StateDict, TensorInfo
 from site_agent.errors import InvalidInputError
 from site_agent.networks.architectures import find_architecture
+from site_agent.networks.compiler import leave_compiler_out
 from site_agent.networks.gaze_modules import (
     GAZE_SIZE,
     CrossEncoder,
@@ -38,6 +39,8 @@ from site_agent.networks.gaze_modules import (
 )
 from site_agent.networks.glc import GLC_LAYOUTS, Glc
 from site_agent.networks.lab_networks import find_class, is_lab_network
+
+leave_compiler_out()
 
 _UNIFORM_BITS, _SUMMED_BITS, _SUMMED = 24, 16, 4
 

@@ -149,17 +149,18 @@ def train_epoch(
 def repeatable(threads: int = 1) -> Iterator[None]:
     """Make results of torch in the block depend only on inputs and the number of threads."""
     before_threads = torch.get_num_threads()
-    before = torch.are_deterministic_algorithms_enabled()
+    before = torch.get_deterministic_debug_mode()
     filled = torch.utils.deterministic.fill_uninitialized_memory  # type: ignore[attr-defined]
     torch.set_num_threads(threads)
-    torch.use_deterministic_algorithms(True)
+    # `use_deterministic_algorithms` would load torch's compiler as well.
+    torch.set_deterministic_debug_mode("error")
     # It takes time, and no operation of ours reads what it has not written.
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
     try:
         yield
     finally:
         torch.utils.deterministic.fill_uninitialized_memory = filled  # type: ignore[attr-defined]
-        torch.use_deterministic_algorithms(before)
+        torch.set_deterministic_debug_mode(before)
         torch.set_num_threads(before_threads)
 
 
