@@ -74,7 +74,7 @@ class LiveFederation:
             self.processes[name] = start_process(*arguments, **environment)
         if "server" in names:
             # Submitting gives up after ten seconds without a server.
-            wait_until(self._is_served, 120)
+            wait_until(self._is_served)
 
     def _is_served(self) -> bool:
         try:
@@ -162,7 +162,7 @@ def live_federation(
         yield federation
         for name in list(federation.processes):
             federation.stop(name)
-        wait_until(lambda: not processes_of(folder), 30)
+        wait_until(lambda: not processes_of(folder))
     finally:
         for pid in processes_of(folder):
             os.kill(pid, signal.SIGKILL)

@@ -21,7 +21,7 @@ def test_live_rounds_have_the_digests_of_rounds_in_one_process(tmp_path: Path) -
         *honest, last = federation.sites
         federation.start("server", *honest)
         federation.start(last, **hostile(tmp_path / "hostile", "nan", "garbage"))
-        outcome = run_process(*federation.submission("fedpac", 2, "--round-limit-s", 60))
+        outcome = run_process(*federation.submission("fedpac", 2, "--round-limit-s", 540))
         require_that_the_last_site_is_left_out_and_named(outcome, federation.sites)
         require_replies_for_each_site(federation, honest, outcome, tmp_path / "home" / "personal")
         assert not (federation.run_folder / "contributions").exists()
@@ -118,7 +118,7 @@ def test_rounds_go_on_after_submitter_and_server_were_killed(tmp_path: Path) -> 
         run = federation.run_folder / "run.json"
         arguments = federation.submission("fedadam", 3)
         killed = start_process(*arguments)
-        wait_until(lambda: run.exists() and "fedadam" in run.read_text(), 120)
+        wait_until(lambda: run.exists() and "fedadam" in run.read_text())
         killed.kill()
         federation.kill("server")
         federation.start("server")
@@ -138,10 +138,10 @@ def test_a_killed_site_takes_part_again_and_all_networks_reach_the_pool(tmp_path
         federation.start("server", *federation.sites)
         arguments = federation.submission("fedadam", 6, "--upload", "live")
         submitted = start_process(*arguments, **login)
-        wait_until((federation.run_folder / "round-0002.safetensors").exists, 300)
+        wait_until((federation.run_folder / "round-0002.safetensors").exists)
         federation.kill("site-1")
         submit = federation.kits / "submit"
-        wait_until(lambda: "site-1" in last_missing(submit), 300)
+        wait_until(lambda: "site-1" in last_missing(submit))
         assert run_here("live", "stop", submit).code == 0
         out, err = submitted.communicate(timeout=500)
         ended = Outcome(submitted.returncode, out, err)

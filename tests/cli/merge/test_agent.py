@@ -73,10 +73,7 @@ def killed_at(process: subprocess.Popen[str], event: str) -> list[dict[str, Any]
 
 @pytest.mark.parametrize(
     "steps",
-    [
-        ("merged", "uploading", "contributing", "contributed"),
-        pytest.param(STEPS, marks=pytest.mark.slow),
-    ],
+    [("uploading", "contributing", "contributed"), pytest.param(STEPS, marks=pytest.mark.slow)],
     ids=["main", "all"],
 )
 def test_an_agent_that_is_killed_at_every_step_does_each_of_them_once(

@@ -2,7 +2,7 @@
 
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +18,7 @@ from site_agent.secure.lab import Lab
 from site_agent.secure.party import Board
 from site_agent.secure.server import Server
 from site_agent.secure.session import new_descriptor
+from tests.benchmarks.counting_relay import CountingRelay
 from tests.benchmarks.secure_sum import summed_round
 from tests.benchmarks.secure_trial import TrialSettings, encoded_vector, trial_layout, trial_vector
 from tests.cli.conftest import Run, start_process
@@ -45,9 +46,9 @@ class Parties:
     def client(self, name: str) -> PoolClient:
         return PoolClient(self.pool.url, self.pool.secret(name, "contributor"))
 
-    def open(self) -> str:
+    def open(self, parameters: int = PARAMETERS) -> str:
         charter = require_accepted(self.folder / LABS[0], self.charter)
-        descriptor = new_descriptor(charter, trial_layout(PARAMETERS), time.time())
+        descriptor = new_descriptor(charter, trial_layout(parameters), time.time())
         with self.client(LABS[0]) as client:
             return Board(client.secure, charter=charter).open_session(descriptor.to_bytes())
 
@@ -59,14 +60,16 @@ class Parties:
             for name in SERVERS * 3:
                 Server(self.folder / name, name, self.charter, boards[name]).act(session)
 
-    def visit(self, session: str, *, share: bool = False) -> None:
+    def visit(self, session: str, *, share: int = 0, addresses: Sequence[str] = ()) -> None:
+        """Let each lab act, at an address of its own; `share`: the number of its parameters."""
         for number, name in enumerate(LABS):
-            with self.client(name) as client:
+            address = addresses[number] if addresses else self.pool.url
+            with PoolClient(address, self.pool.secret(name, "contributor")) as client:
                 lab = Lab(self.folder / name, name, self.charter, Board(client.secure))
                 if share:
-                    lab.approve_base(trial_layout(PARAMETERS).base_digest)
-                    numbers = encoded_vector(number, PARAMETERS, lab.charter.budget)
-                    assert lab.share(session, trial_layout(PARAMETERS), numbers)
+                    lab.approve_base(trial_layout(share).base_digest)
+                    numbers = encoded_vector(number, share, lab.charter.budget)
+                    assert lab.share(session, trial_layout(share), numbers)
                 else:
                     lab.visit(session)
 
@@ -149,7 +152,7 @@ def test_a_sum_is_followed_and_verified(
     assert (status["phase"], status["waiting"]) == ("receipt", [*SERVERS])
     early = poolctl("secure", "verify", session, *place, "--json")
     assert early.code != 0
-    parties.visit(session, share=True)
+    parties.visit(session, share=PARAMETERS)
     parties.serve(session)
     parties.visit(session)
     parties.serve(session)
@@ -180,7 +183,7 @@ def test_all_servers_can_give_a_session_up(
 ) -> None:
     session = parties.open()
     parties.serve(session)
-    parties.visit(session, share=True)
+    parties.visit(session, share=PARAMETERS)
     states = []
     for name in SERVERS:
         as_party(name)
@@ -202,7 +205,20 @@ def test_a_server_serves_until_it_is_stopped(
     assert process.wait(540) == 0
 
 
-def test_a_lab_sends_one_explicit_share_and_little_else(tmp_path: Path) -> None:
+def test_a_lab_sends_one_explicit_share_and_little_else(parties: Parties) -> None:
+    session = parties.open(50_000)
+    parties.serve(session)
+    with ExitStack() as stack:
+        relays = [stack.enter_context(CountingRelay(parties.pool.url)) for _ in LABS]
+        addresses = [relay.url for relay in relays]
+        parties.visit(session, share=50_000, addresses=addresses)
+        parties.serve(session)
+        parties.visit(session, addresses=addresses)
+    assert all(8 * 50_000 < relay.sent_bytes < 8 * 50_000 + 150_000 for relay in relays)
+
+
+@pytest.mark.slow
+def test_labs_and_servers_of_processes_send_as_little(tmp_path: Path) -> None:
     settings = TrialSettings(servers=2, sites=3, parameters=5000)
     with running_pool(PoolSettings(data_folder=tmp_path / "pool", port=0)) as (url, token):
         assert token is not None

@@ -8,6 +8,7 @@ import psutil
 import pytest
 
 from site_agent.jobs.runner import IDLE_VARIABLE
+from site_agent.work import processes
 from tests.children import is_running
 from tests.site_agent.app.running_app import RunningApp, running_app
 from tests.site_agent.eyeblink.conftest import drawn_faces, landmark_file, recording
@@ -24,6 +25,15 @@ def runners() -> list[psutil.Process]:
         for child in psutil.Process().children()
         if is_running(child) and "site_agent.jobs.runner" in child.cmdline()
     ]
+
+
+@pytest.fixture(scope="package", autouse=True)
+def _runners_end() -> Iterator[None]:
+    """End the runners, which outlast an app, and wait for them as their parent."""
+    yield
+    for runner in processes._LASTING:
+        runner.kill()
+        runner.wait()
 
 
 @pytest.fixture(scope="package")
@@ -59,6 +69,3 @@ def app(videos: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runn
         assert answer.status_code == 303, answer.text
         wait_until(lambda: all(view.ended for view in app_.lab.jobs.views()))
         yield app_
-        for runner in runners():
-            runner.kill()
-            runner.wait()

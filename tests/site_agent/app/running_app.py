@@ -61,7 +61,7 @@ def running_app(home: Path, results: Path) -> Iterator[RunningApp]:
     folder.make()
     lab = Lab(Studies(folder.place, results), JobFolder(home / "jobs"))
     opened = Results(lab)
-    with socket.socket() as listener, httpx.Client(trust_env=False, timeout=60) as client:
+    with socket.socket() as listener, httpx.Client(trust_env=False, timeout=540) as client:
         listener.bind(("127.0.0.1", 0))
         port = listener.getsockname()[1]
         guarded = Guard(app_application(lab, opened), folder, folder.prefix(), port)

@@ -193,7 +193,7 @@ def as_nobody(command: str) -> str:
     """Run a command of the shell as another user of this machine; return its output."""
     return subprocess.run(
         ["bash", "-c", command], user=65534, group=65534, extra_groups=[], cwd="/",
-        env={"PATH": "/usr/bin:/bin"}, capture_output=True, text=True, check=False, timeout=60,
+        env={"PATH": "/usr/bin:/bin"}, capture_output=True, text=True, check=False, timeout=540,
     ).stdout  # fmt: skip
 
 

@@ -85,7 +85,7 @@ def test_a_recording_is_analysed_in_the_shape_of_windows(
         address = folder.running()
         ticket = entrance.read_text().partition("enter#")[2].partition('"')[0]
         lab = Lab(Studies(folder.place, tmp_path / "poolctl-results"), JobFolder())
-        with httpx.Client(trust_env=False, timeout=60) as browser:
+        with httpx.Client(trust_env=False, timeout=540) as browser:
             app = RunningApp(folder, lab, address.rpartition("/")[0], address, browser)
             assert app.enter(browser, ticket).status_code == 204
             place = app.post("/videos/add/folder", folder=str(videos)).headers["location"]
