@@ -7,9 +7,10 @@ component analysis of public eyes, which takes seconds on a CPU, and not the gen
 network of the paper.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -20,6 +21,7 @@ from scipy.stats import gaussian_kde
 from torch import nn
 
 from aggregators.models import StateDict
+from site_agent.attacks.eye_gan import LATENT, EyeGan, blur, no_skeletons
 from site_agent.attacks.leaks import ALL_SITES, Leak
 from site_agent.attacks.membership import predict_from_updates
 from site_agent.attacks.separation import Float64
@@ -123,15 +125,22 @@ def infer_densities(
 ) -> Float64:
     """Infer each site's distribution of gaze by an autoencoder trained on shadow sites.
 
-    `changes` (float64, shape (sites, 81)): See `GazeGrid.changes`. `shadow_changes`,
-    `shadow_densities` (float64, shape (shadow sites, 81)).
+    `changes` (float64, shape (sites, 81)): See `GazeGrid.changes`; several rounds stand side by
+    side. `shadow_changes` (float64, shape (shadow sites, 81)): likewise. `shadow_densities`
+    (float64, shape (shadow sites, 81)).
 
     Returns float64, shape (sites, 81).
     """
     mean = np.log(shadow_densities.mean(axis=0))
     with repeatable(), torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        layers = [nn.Linear(CELLS**2, 32), nn.ReLU(), nn.Linear(32, 4), nn.Linear(4, 32), nn.ReLU()]
+        layers = [
+            nn.Linear(changes.shape[1], 32),
+            nn.ReLU(),
+            nn.Linear(32, 4),
+            nn.Linear(4, 32),
+            nn.ReLU(),
+        ]
         network = nn.Sequential(*layers, nn.Linear(32, CELLS**2))
         known = torch.tensor(shadow_changes, dtype=torch.float32)
         target = torch.tensor(shadow_densities, dtype=torch.float32)
@@ -203,21 +212,64 @@ def reconstruct(
     only a combined one did, the search is the same for all sites, and no appearance term applies.
     `public`: At least as many as restarts: gaze and head of the pictures are spread over theirs.
     """
-    asked = public[spread_over_gaze(public, settings.restarts)]
     after = leak.rounds[-1].after if leak.rounds else {}
+
+    def begin(number: int | None) -> _Space:
+        centre = victims.starts.mean(axis=0) if number is None else victims.starts[number]
+        return _Components(prior, centre, settings.restarts)
+
+    return _reconstruct(after, victims.sites, begin, public, settings)
+
+
+def reconstruct_by_gan(
+    leak: Leak,
+    sites: Sequence[str],
+    gan: EyeGan,
+    public: GazeSamples,
+    settings: InversionSettings,
+    *,
+    auxiliary: bool = True,
+) -> NDArray[np.uint8]:
+    """Return pictures of each site as the paper makes them, of shape (sites, restarts, 36, 60).
+
+    `auxiliary`: Pictures of a round are the skeletons of those of the next; otherwise only the last
+    round is inverted.
+    """
+    rounds = [round_.after for round_ in leak.rounds] or [{}]
+    earlier: NDArray[np.uint8] | None = None
+
+    def begin(number: int | None) -> _Space:
+        known = None if earlier is None else earlier[number or 0]
+        return _Generated(gan, known, settings)
+
+    for after in rounds if auxiliary else rounds[-1:]:
+        earlier = _reconstruct(after, sites, begin, public, settings)
+    assert earlier is not None
+    return earlier
+
+
+def _reconstruct(
+    after: Mapping[str, StateDict],
+    sites: Sequence[str],
+    begin: "Callable[[int | None], _Space]",
+    public: GazeSamples,
+    settings: InversionSettings,
+) -> NDArray[np.uint8]:
+    """Return pictures of each site; `begin` takes its number, or None for all of them together."""
+    asked = public[spread_over_gaze(public, settings.restarts)]
     with repeatable():
         modules = {site: to_module(network) for site, network in after.items()}
         for module in modules.values():
             module.requires_grad_(False)
         if ALL_SITES in modules or not modules:
-            start = victims.starts.mean(axis=0)
-            codes = _search(modules, ALL_SITES, start, prior, asked, settings)
-            return np.repeat(prior.decode(codes)[None], len(victims.sites), axis=0)
-        pictures = [
-            prior.decode(_search(modules, site, start, prior, asked, settings))
-            for site, start in zip(victims.sites, victims.starts, strict=True)
-        ]
-    return np.array(pictures)
+            pictures = _search(modules, ALL_SITES, begin(None), asked, settings)
+            return np.repeat(pictures[None], len(sites), axis=0)
+        return np.array(
+            [
+                _search(modules, site, begin(number), asked, settings)
+                for number, site in enumerate(sites)
+            ]
+        )
 
 
 def spread_over_gaze(public: GazeSamples, count: int) -> NDArray[np.int64]:
@@ -254,41 +306,101 @@ class DualView:
         return reconstruct(leak, Victims([*sites], starts), self.prior, self.public, settings)
 
 
-def _search(  # noqa: PLR0917
+class _Space(Protocol):
+    """Where a search goes: codes, their pictures, and how unlikely these are."""
+
+    codes: torch.Tensor
+
+    def grey(self) -> torch.Tensor:
+        """Return the pictures of the codes, grey levels of shape (n, 2160)."""
+
+    def penalty(self, grey: torch.Tensor) -> torch.Tensor:
+        """Return how unlikely each picture is, shape (n,)."""
+
+    def limit(self) -> None:
+        """Bring codes back into the space."""
+
+
+class _Components:
+    """Principal components, around codes at which the search begins."""
+
+    def __init__(self, prior: EyePrior, centre: Float64, count: int) -> None:
+        self._mean = torch.tensor(prior.mean, dtype=torch.float32)
+        self._basis = torch.tensor(prior.basis, dtype=torch.float32)
+        self._centre = torch.tensor(centre, dtype=torch.float32)
+        self.codes = self._centre.repeat(count, 1).requires_grad_()
+
+    def grey(self) -> torch.Tensor:
+        return self._mean + self.codes @ self._basis
+
+    def penalty(self, grey: torch.Tensor) -> torch.Tensor:  # noqa: ARG002
+        return (self.codes - self._centre).square().mean(dim=1)
+
+    def limit(self) -> None:
+        pass
+
+
+class _Generated:
+    """Codes of a generator, with skeletons from pictures of an earlier round, if there are any."""
+
+    def __init__(
+        self, gan: EyeGan, earlier: NDArray[np.uint8] | None, settings: InversionSettings
+    ) -> None:
+        self._gan, count = gan, settings.restarts
+        self._skeletons = no_skeletons(count)
+        if earlier is not None:
+            self._skeletons = blur(torch.tensor(earlier[:, None], dtype=torch.float32) / 255)
+        random = np.random.default_rng([settings.seed, LATENT])
+        start = random.uniform(-1, 1, (count, LATENT))
+        self.codes = torch.tensor(start, dtype=torch.float32, requires_grad=True)
+
+    def grey(self) -> torch.Tensor:
+        grey: torch.Tensor = 255 * self._gan.generator(self.codes, self._skeletons).flatten(1)
+        return grey
+
+    def penalty(self, grey: torch.Tensor) -> torch.Tensor:
+        pictures = grey.reshape(-1, 1, *PATCH_SHAPE) / 255
+        penalty: torch.Tensor = -self._gan.critic(pictures, self._skeletons)
+        return penalty
+
+    def limit(self) -> None:
+        self.codes.data.clamp_(-1, 1)
+
+
+def _search(
     modules: "dict[str, nn.Module]",
     victim: str,
-    start: Float64,
-    prior: EyePrior,
+    space: _Space,
     asked: GazeSamples,
     settings: InversionSettings,
-) -> Float64:
-    """Return the codes of the pictures of one victim, shape (restarts, components)."""
+) -> NDArray[np.uint8]:
+    """Return the pictures of one victim, shape (restarts, 36, 60)."""
     rng = np.random.default_rng([settings.seed, settings.steps])
-    begin = np.repeat(start[None], len(asked), axis=0)
-    codes = torch.tensor(begin, dtype=torch.float32, requires_grad=True)
-    centre = torch.tensor(start, dtype=torch.float32)
-    mean = torch.tensor(prior.mean, dtype=torch.float32)
-    basis = torch.tensor(prior.basis, dtype=torch.float32)
     head = torch.tensor(asked.head, dtype=torch.float32)
     gaze = torch.tensor(asked.gaze, dtype=torch.float32)
     optimiser = torch.optim.SGD(
-        [codes], lr=settings.learning_rate, momentum=settings.momentum, nesterov=True
+        [space.codes], lr=settings.learning_rate, momentum=settings.momentum, nesterov=True
     )
     others = sorted(set(modules) - {victim})
     for _ in range(settings.steps):
         optimiser.zero_grad()
-        loss = settings.prior * (codes - centre).square().mean(dim=1).sum()
+        grey = space.grey()
+        loss = settings.prior * space.penalty(grey).sum()
         if modules:
             chosen = rng.choice(len(others), min(settings.rivals, len(others)), replace=False)
             names = [victim, *(others[index] for index in chosen)]
-            losses = _losses([modules[name] for name in names], mean + codes @ basis, head, gaze)
+            losses = _losses([modules[name] for name in names], grey, head, gaze)
             loss = loss + settings.gaze * losses[0].sum()
             if len(names) > 1:
                 known = torch.log_softmax(-settings.sharpness * losses, dim=0)[0]
                 loss = loss - settings.appearance * known.sum()
         loss.backward()  # type: ignore[no-untyped-call]
         optimiser.step()
-    return codes.detach().numpy().astype(np.float64)
+        space.limit()
+    with torch.no_grad():
+        grey = space.grey().clamp(0, 255).round()
+    pictures: NDArray[np.uint8] = grey.numpy().astype(np.uint8).reshape(-1, *PATCH_SHAPE)
+    return pictures
 
 
 def _losses(

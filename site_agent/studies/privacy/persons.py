@@ -3,7 +3,7 @@
 import hashlib
 import pickle
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +46,17 @@ class StudyPersons:
     outsiders: Mapping[str, Person]
     judges: Mapping[str, Person]
     digest: str
+
+    def train_less(self, samples: int) -> "StudyPersons":
+        """Return the persons with only some training samples of each victim and public person."""
+
+        def thin(group: Mapping[str, Person]) -> dict[str, Person]:
+            return {
+                name: replace(person, trains=person.trains[_spread(len(person.trains), samples)])
+                for name, person in group.items()
+            }
+
+        return replace(self, victims=thin(self.victims), public=thin(self.public))
 
 
 def list_names(_dataset: GazeDataset | None, _settings: Any) -> dict[str, list[str]]:

@@ -15,7 +15,7 @@ from PIL import Image, ImageDraw, ImageFont
 from aggregators.models import StateDict
 from site_agent.attacks import dualview, leaks, membership, reidentification
 from site_agent.attacks.receipt.networks import needs_of
-from site_agent.attacks.separation import separation
+from site_agent.attacks.separation import Float64, separation
 from site_agent.datasets.gaze.records import (
     PATCH_SHAPE,
     GazeSamples,
@@ -32,6 +32,7 @@ from site_agent.work import Progress
 _PUBLIC_PICTURES, _OVERFITTED, _OVERFITTED_EPOCHS = 300, 12, 100
 _SHUFFLES = 200
 _SUM = "sum "
+_FIRST_ROUND = slice(1)
 _EVEN = {"attack": "loss now", "auc": 0.5, "balanced_accuracy": 0.5, "true_positives": 0.01}
 
 
@@ -137,21 +138,27 @@ class Federation:
 def attack(job: StepJob, progress: Progress) -> list[dict[str, Any]]:
     """Attack a way of sharing with a probe; return its rows."""
     progress(0.0, "holding rounds, and attacking")
-    held = _federation(job.data, json.dumps(vars(job.settings)), job.factors.seed)
+    held = hold_federation(job.data, json.dumps(vars(job.settings)), job.factors.seed)
     if job.step.name == "checked":
         return _attack_controls(held)
     way = getattr(job.factors, "way", "") or f"{_SUM}{job.factors.sites}"
     if job.factors.probe == "dualview":
         row, pictures = _attack_by_dualview(held, way)
         np.savez_compressed(job.folder / f"{held.seed}.{way}.npz", pictures=pictures)
-        return [row]
+        return [row | {"pictures": way}]
     return _PROBES[job.factors.probe](held, way)
 
 
 @lru_cache(maxsize=1)
-def _federation(folder: Path, settings: str, seed: int) -> Federation:
-    """Return the rounds of a seed; the jobs of a worker that come one after another share them."""
-    return Federation(load_persons(folder), SimpleNamespace(**json.loads(settings)), seed)
+def hold_federation(folder: Path, settings: str, seed: int, samples: int = 0) -> Federation:
+    """Return the rounds of a seed; the jobs of a worker that come one after another share them.
+
+    `samples`: Of each site; 0: all.
+    """
+    everyone = load_persons(folder)
+    if samples:
+        everyone = everyone.train_less(samples)
+    return Federation(everyone, SimpleNamespace(**json.loads(settings)), seed)
 
 
 def _attack_updates(held: Federation, way: str) -> list[dict[str, Any]]:
@@ -303,9 +310,6 @@ def _attack_by_dualview(held: Federation, way: str) -> tuple[dict[str, Any], NDA
         restarts=held.settings.restarts, steps=held.settings.steps, seed=held.seed
     )
     pictures = held.dual.reconstruct(leak, held.sites, settings)
-    others = [person.others for person in held.everyone.victims.values()]
-    similar = held.embedding.similarities(pictures, others)
-    match = reidentification.reidentify(similar, held.sites, held.seed)
     shape = (len(pictures), pictures.shape[1], *pictures.shape[2:])
     nearest = np.array(
         [dualview.nearest_public(picture, held.public) for picture in pictures]
@@ -313,13 +317,20 @@ def _attack_by_dualview(held: Federation, way: str) -> tuple[dict[str, Any], NDA
     prior = held.dual.prior
     mean = np.broadcast_to(prior.decode(np.zeros((1, prior.components))), shape)
     scores = {
-        **_row("by pictures", match),
-        **_likeness(held, pictures, ""),
+        **judge_pictures(held, pictures),
         **_likeness(held, nearest, "nearest_"),
         **_likeness(held, mean, "mean_"),
-        **_second_view(held, leak),
+        **second_view(held, leak),
     }
     return scores, pictures
+
+
+def judge_pictures(held: Federation, pictures: NDArray[np.uint8]) -> dict[str, Any]:
+    """Return the persons re-identified by reconstructed pictures, and the likeness to true ones."""
+    others = [person.others for person in held.everyone.victims.values()]
+    similar = held.embedding.similarities(pictures, others)
+    match = reidentification.reidentify(similar, held.sites, held.seed)
+    return {**_row("by pictures", match), **_likeness(held, pictures, "")}
 
 
 def _likeness(held: Federation, pictures: NDArray[np.uint8], prefix: str) -> dict[str, float]:
@@ -335,8 +346,13 @@ def _likeness(held: Federation, pictures: NDArray[np.uint8], prefix: str) -> dic
     return {f"{prefix}psnr": float(np.mean(noise)), f"{prefix}ssim": float(np.mean(structure))}
 
 
-def _second_view(held: Federation, leak: leaks.Leak) -> dict[str, float]:
-    """Return the divergence from the true distributions, and the error of their means."""
+def second_view(
+    held: Federation, leak: leaks.Leak, rounds: slice = _FIRST_ROUND
+) -> dict[str, float]:
+    """Return the divergence from the true distributions, and the error of their means.
+
+    `rounds`: Of the leak, with which the distributions are inferred.
+    """
     grid = dualview.GazeGrid()
     public = held.everyone.public
     densities = np.array([grid.density(person.trains.gaze) for person in public.values()])
@@ -344,14 +360,19 @@ def _second_view(held: Federation, leak: leaks.Leak) -> dict[str, float]:
     if not leak.rounds:
         inferred = np.repeat(densities.mean(axis=0)[None], len(truths), axis=0)
     else:
-        losses, gaze = held.public_losses, held.public.gaze
-        first = leaks.Leak(leak.name, (leaks.LeakedRound(held.base, leak.rounds[0].after),))
-        shadow = leaks.Leak("shadow", (leaks.LeakedRound(held.base, held.shadow_networks),))
-        seen, known = losses.of_leak(first), losses.of_leak(shadow)
-        densities_found = dualview.infer_densities(
-            grid.changes(seen.gains, gaze), grid.changes(known.gains, gaze), densities, held.seed
-        )
-        place = [seen.sites.index(s if s in seen.sites else leaks.ALL_SITES) for s in held.sites]
+
+        def changes(of: leaks.Leak) -> tuple[list[str], Float64]:
+            gaze, sides = held.public.gaze, list[Float64]()
+            for round_ in of.rounds[rounds]:
+                seen = held.public_losses.of_leak(leaks.Leak(of.name, (round_,)))
+                sides.append(grid.changes(seen.gains, gaze))
+            return list(of.rounds[0].after), np.concatenate(sides, axis=1)
+
+        sites, seen = changes(leak)
+        # A public person is attacked as if her own networks had leaked.
+        _, known = changes(leaks.leak_of("plain", held.shadow))
+        densities_found = dualview.infer_densities(seen, known, densities, held.seed)
+        place = [sites.index(s if s in sites else leaks.ALL_SITES) for s in held.sites]
         inferred = densities_found[place]
     centres = np.array([density @ grid.centres for density in inferred])
     true_centres = np.array([gaze.mean(axis=0) for gaze in truths])
@@ -378,9 +399,10 @@ _PROBES: Mapping[str, Callable[[Federation, str], list[dict[str, Any]]]] = {
 
 
 def draw_sheet(job: StepJob, _progress: Progress) -> dict[str, Any]:
-    """Draw a row for each victim: true pictures, and those of each leak with the first seed."""
+    """Draw a row for each victim: true pictures, and those of each attack with the first seed."""
     everyone, pictures = load_persons(job.data), {}
-    for way in leaks.LEAKS:
+    names = [row["pictures"] for rows in job.inputs.values() for row in rows if "pictures" in row]
+    for way in names:
         with np.load(job.study / "pictures" / f"0.{way}.npz") as made:
             pictures[way] = made["pictures"]
     high, wide, left, top = PATCH_SHAPE[0] * 2, PATCH_SHAPE[1] * 2, 60, 24
@@ -388,10 +410,10 @@ def draw_sheet(job: StepJob, _progress: Progress) -> dict[str, Any]:
         person.trains.patches[np.argsort(person.trains.gaze[:, 0], kind="stable")]
         for person in everyone.victims.values()
     ]
-    shown = pictures["plain"].shape[1]
+    shown = pictures[names[0]].shape[1]
     places = (np.arange(shown) + 0.5) / shown
     rows = {"true": [pictures[(places * len(pictures)).astype(int)] for pictures in true]}
-    rows |= {leak: list(pictures[leak]) for leak in leaks.LEAKS}
+    rows |= {name: list(pictures[name]) for name in names}
     columns = [(name, index) for name in rows for index in range(shown)]
     size = (left + len(columns) * (wide + 2) + 8 * len(rows), top + len(true) * (high + 2))
     sheet = Image.new("RGB", size, (25, 25, 25))

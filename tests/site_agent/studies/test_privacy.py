@@ -74,3 +74,19 @@ def test_finished_probes_are_kept(study: Path) -> None:
     again = conduct(study)
     assert (again.kept, len(again.results)) == (25, 26)
     assert again.files[0].read_bytes() == before
+
+
+@pytest.mark.slow
+def test_dualview_as_published_has_a_row_for_each_ablation_size_and_round(tmp_path: Path) -> None:
+    protocol = read_protocol("dualview")
+    small = {name: value for name, value in SMALL.items() if hasattr(protocol.settings, name)}
+    small |= {"sizes": [4], "gan_steps": 2, "rounds": 2}
+    settings = with_values(protocol.settings, small)
+    study = hold_study(protocol, tmp_path / "out", None, settings, Conduct(workers="1"))
+    assert not study.failed
+    text = (tmp_path / "out" / "table.md").read_text()
+    assert text.startswith("DualView as published finds ")
+    for row in ("as published", "last round only", "loss: gaze only", "| 4 |", "all rounds"):
+        assert row in text
+    with Image.open(tmp_path / "out" / "sheets" / "pictures.png") as sheet:
+        assert sheet.height > 3 * 72
