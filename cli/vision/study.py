@@ -70,9 +70,10 @@ def study(
     also with noisy images and hostile sites; gaze-paper trains as the paper says, and gaze-tuning
     compares candidates for settings. split compares split training with FedAvg, and attacks its
     smashed data. cross-encoder compares gaze heads from few labelled shots. privacy attacks the
-    leaks of federated training. egocentric asks whether a network of one's own helps each wearer
-    of a camera. In these, each person of DATA, or drawn person, is a site. FILE.toml is a study of
-    your own: its settings, steps (functions or commands), tables, verdicts and figures.
+    leaks of federated training, dualview as its paper does. egocentric asks whether a network of
+    one's own helps each wearer of a camera. In these, each person of DATA, or drawn person, is a
+    site. FILE.toml is a study of your own: its settings, steps (functions or commands), tables,
+    verdicts and figures.
 
     FOLDER gets the table (table.md, with the verdict first, .csv), pictures, the result of each run
     or every model with its recipe, and study.json (digests, settings, seeds, versions, how to
