@@ -11,7 +11,7 @@ from site_agent.errors import writing_to
 from site_agent.plain_json import json_bytes
 from site_agent.pool.cache import ModelCache
 from site_agent.pool.rebuilding import RecipeSources
-from site_agent.pool.restrictions import LocalFile, WithdrawnFile, check_files
+from site_agent.pool.restrictions import LocalFile, WithdrawnFile, cached_files, check_files
 from site_agent.pool.sending import hash_file
 from site_agent.wording import count_words, first_lines
 
@@ -119,7 +119,7 @@ def check(
     The pool knows the inputs of its models; for other merges, a recipe next to the file is used.
     Only digests are sent. Exit code 3 if any file is affected, so that cron can report it.
     """
-    local_files = _named_files(invocation, files) if files else _cached_files()
+    local_files = _named_files(invocation, files) if files else cached_files()
     if not local_files:
         return Reply({"checked": 0, "items": []}, "the cache is empty")
     return _check_reply(invocation, local_files, report_file, named=bool(files))
@@ -136,15 +136,6 @@ def _named_files(invocation: Invocation, files: Sequence[Path]) -> list[LocalFil
     return [
         LocalFile(path, digest, sources.holdings(digest))
         for path, digest in zip(files, digests, strict=True)
-    ]
-
-
-def _cached_files() -> list[LocalFile]:
-    cache = ModelCache()
-    return [
-        LocalFile(cache.folder / "blobs" / entry.digest, entry.digest)
-        for entry in cache.entries()
-        if entry.complete
     ]
 
 

@@ -5,8 +5,8 @@ import json
 import platform
 import re
 import shutil
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -63,7 +63,10 @@ class OwnModel:
     labels: Mapping[str, str] = field(default_factory=dict)
     terms: tuple[str, ...] = ()
     scores: Mapping[str, float] = field(default_factory=dict)
-    used_by: int = 0
+    used_by: tuple[str, ...] = ()
+    """The videos of the study that were analysed with it."""
+    warning: str = ""
+    """Why it should not be used."""
 
     @property
     def id(self) -> str:
@@ -72,10 +75,6 @@ class OwnModel:
     @property
     def name(self) -> str:
         return self.path.name if self.version is None else short_address(self.version)
-
-    @property
-    def warning(self) -> str:
-        return "" if self.version is None else warning_of(self.version)
 
     @property
     def score(self) -> str:
@@ -132,13 +131,17 @@ class Models:
     def own(self, views: Sequence[JobView]) -> list[OwnModel]:
         """Return the models of this machine, the used ones first."""
         study = self.lab.studies.current()
-        used = Counter(row.landmarks for row in study.recordings() if row.landmarks)
+        used: defaultdict[str, list[str]] = defaultdict(list)
+        for row in study.recordings():
+            if row.landmarks:
+                used[row.landmarks].append(row.file_name)
+        withdrawn = self.lab.watch.withdrawn
         tested: dict[str, Mapping[str, float]] = {}
         for view in views:
             if view.job.kind == "evaluate":
                 tested |= view.result.get("scores", {})
         models: dict[str, OwnModel] = {}
-        for path, origin_, version in self._files(used):
+        for path, origin_, version in self._files([*used]):
             try:
                 digest, kind, facts, keys = self._facts(path)
             except (OSError, AggregatorError):
@@ -157,15 +160,21 @@ class Models:
                 is_trained = read_beside(path, "training", digest) is not None
                 origin = "trained here" if is_trained else "your file"
                 origin = "merged here" if sidecars.recipe else origin
+            warning = warning_of(version) if version else ""
+            inputs = (sidecars.recipe or {}).get("inputs", ())
+            for part in (digest, *(entry["digest"] for entry in inputs)):
+                warning = warning or withdrawn.get(part, "")
             models[digest] = OwnModel(
                 path, digest, kind, facts, keys, version, origin, labels,
                 tuple(filter(None, terms)), tested.get(digest) or sidecars.metrics,
-                used[str(path)],
+                tuple(used[str(path)]), warning,
             )  # fmt: skip
-        return sorted(models.values(), key=lambda model: (-model.used_by, model.origin, model.name))
+        return sorted(
+            models.values(), key=lambda model: (-len(model.used_by), model.origin, model.name)
+        )
 
     def _files(
-        self, used: Mapping[str, int]
+        self, used: Iterable[str]
     ) -> Iterator[tuple[Path, str, ModelVersionResponse | None]]:
         cache = ModelCache()
         for entry in cache.entries():

@@ -1,4 +1,4 @@
-"""A look, now and then, outside the app: new and moved videos, waiting rounds."""
+"""A look, now and then, outside the app: new and moved videos, waiting rounds, withdrawals."""
 
 import threading
 import time
@@ -10,6 +10,7 @@ from site_agent.app.recordings import Studies, videos_in
 from site_agent.errors import SiteAgentError
 from site_agent.pool import profiles
 from site_agent.pool.client import PoolClient
+from site_agent.pool.restrictions import cached_files, check_files
 from site_agent.pool.sent import sent_by
 
 _INTERVAL_S = 30.0
@@ -31,12 +32,14 @@ class Watch:
         """Recordings with a video that is no longer in its place."""
         self.rounds = 0
         """Rounds that wait for the lab."""
+        self.withdrawn: dict[str, str] = {}
+        """Digests of downloaded models that were withdrawn or hold such a one, with the reason."""
         self._studies, self._sizes = studies, dict[Path, int]()
 
     @property
     def news(self) -> str:
         """A text that changes with the state."""
-        return repr((self.fresh, self.lost, self.rounds))
+        return repr((self.fresh, self.lost, self.rounds, self.withdrawn))
 
     def run(self, ended: threading.Event) -> None:
         """Look again and again."""
@@ -74,8 +77,13 @@ class Watch:
         self.fresh = {folder: count for folder, count in counts.items() if count}
 
     def ask_pool(self) -> None:
-        """Count the rounds that wait for the lab, where it has joined a pool."""
+        """Count waiting rounds, and ask for withdrawals, where the lab has joined a pool.
+
+        Only the digests of files that came from a pool are sent.
+        """
         if profiles.load_profile().token:
             with sent_by("app"), PoolClient(timeout_s=10.0, attempts=1) as pool:
                 site = pool.whoami().site
                 self.rounds = sum(waits_for(round_, site) for round_ in pool.rounds.list())
+                withdrawn = check_files(pool.withdrawals, cached_files())
+                self.withdrawn = {file.digest: file.words for file in withdrawn}

@@ -15,6 +15,7 @@ from pool_server.wire.data_use_rules import IntendedUse, Purpose, TermsOf, check
 from pool_server.wire.models import ModelVersionResponse
 from pool_server.wire.withdrawals import MOST_CHECKED, CheckedFile, Withdrawal
 from site_agent.errors import SettingsError, TermsFileError, TermsForbidError, WithdrawnError
+from site_agent.pool.cache import ModelCache
 
 if TYPE_CHECKING:
     from site_agent.pool.resources.models import Withdrawals
@@ -164,6 +165,16 @@ class LocalFile:
     digest: str
     holds: Mapping[str, str] = field(default_factory=dict)
     """Digests of its inputs, each with a name to show."""
+
+
+def cached_files() -> list[LocalFile]:
+    """Return the whole files of the cache of models."""
+    cache = ModelCache()
+    return [
+        LocalFile(cache.folder / "blobs" / entry.digest, entry.digest)
+        for entry in cache.entries()
+        if entry.complete
+    ]
 
 
 def check_files(withdrawals: "Withdrawals", files: Sequence[LocalFile]) -> list[WithdrawnFile]:

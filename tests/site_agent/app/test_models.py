@@ -13,10 +13,12 @@ import httpx
 import pytest
 
 from aggregators.formats import file_digest, write_model
+from site_agent.app.recordings import Recording
 from site_agent.errors import StalePreviewError
 from site_agent.jobs.folder import JobFolder
 from site_agent.jobs.kinds import KINDS
 from site_agent.pool import connection, profiles, trust
+from site_agent.pool.cache import ModelCache
 from site_agent.pool.client import PoolClient
 from site_agent.pool.sent import read_sent, sent_file
 from site_agent.rounds.contract import site_rules
@@ -210,6 +212,34 @@ def test_models_are_downloaded_merged_and_deleted(
     assert app.post("/models/ask/restore").status_code == 404, "the bin is empty"
     assert app.post("/models/ask/delete", model=theirs).status_code == 303
     assert "site-b/eyes@1" not in app.get("/models").text
+
+
+def test_a_model_withdrawn_upstream_is_named_with_its_recordings(
+    app: RunningApp, pool: LivePool, tmp_path: Path
+) -> None:
+    other = tmp_path / "upstream.dat"
+    write_model(make_predictor(11), other)
+    with PoolClient(pool.url, pool.tokens["site-b"]) as client:
+        version = client.upload(other, "site-b/upstream").version
+        app.post("/models/ask/download", address=version.address)
+        digest = do(app, "download")["digest"]
+        theirs, mine = number_of(app, "site-b/upstream@1"), number_of(app, "mine1.dat")
+        app.post("/models/merge/start", model=[mine, theirs], name="of-both")
+        do(app, "merge")
+        study = app.lab.studies.current()
+        used = str(ModelCache().path_of(digest))
+        study.write(
+            Recording(session=f"s{number}", video=f"/v/P0{number}.mp4", landmarks=used)
+            for number in (1, 2)
+        )
+        app.lab.watch.ask_pool()
+        assert "was withdrawn" not in app.get("/models").text
+        client.withdrawals.withdraw(version.address, "data-error", explanation="mixed up")
+    app.lab.watch.ask_pool()
+    page = app.get("/models").text
+    assert "site-b/upstream@1 was withdrawn (data-error): mixed up" in html.unescape(page)
+    assert "2 recordings of this study used it (P01.mp4, P02.mp4)" in page
+    assert page.count('<span class="badge bad">withdrawn') == 2, "and what was merged from it"
 
 
 def test_settings_are_those_of_the_command_line(app: RunningApp, pool: LivePool) -> None:
