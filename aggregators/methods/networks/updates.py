@@ -106,6 +106,8 @@ def _describe(info: models.TensorInfo | None) -> str:
 Site = SubModel[models.StateDict | models.NetworkContribution]
 
 _BLOCK_NUMBERS = 1 << 17
+_LEAST_BLOCK = 1 << 12
+"""Numbers of a site: reading fewer at a time takes longer to begin than to do."""
 _COUNTER = "num_batches_tracked"
 """BatchNorm's counter of batches: it differs between sites, and hardly any network reads it."""
 
@@ -140,7 +142,7 @@ class Updates:
         """Yield parts of an entry, flattened, that are small for all sites together."""
         size = math.prod(self.infos[name].shape)
         # One more than the sites, for the base.
-        step = max(1, _BLOCK_NUMBERS // (len(self.sites) + 1))
+        step = max(_LEAST_BLOCK, _BLOCK_NUMBERS // (len(self.sites) + 1))
         return (slice(first, min(first + step, size)) for first in range(0, size, step))
 
     def origin(self, name: str, block: slice) -> models.Float64 | None:
