@@ -70,7 +70,7 @@ class _Runner:
         self._jobs, self._slots = jobs, slots
         self._running: dict[str, JobView] = {}
         self._written_s: dict[str, float] = {}
-        self._heard_s: dict[str, float] = {}
+        self._silence_s: dict[str, float] = {}
         self._silent: set[str] = set()
 
     def run(self, idle_s: float) -> None:
@@ -113,7 +113,7 @@ class _Runner:
                 reason = "needs the result of a job that failed or was cancelled"
                 self._jobs.finish(job.id, "failed", reason=reason)
             else:
-                self._heard_s[job.id] = time.monotonic()
+                self._silence_s[job.id] = 0.0
                 self._running[job.id] = self._jobs.view(job.id)
                 self._jobs.note(job.id, f"begins, attempt {view.state.attempt}")
                 payload = (self._jobs.path(job.id), job.kind, job.request)
@@ -125,7 +125,7 @@ class _Runner:
         if "progress" in event:
             # One that waits for others, without a share, may wait for long.
             is_busy = event["progress"] is not None
-            self._heard_s[number] = time.monotonic() if is_busy else math.inf
+            self._silence_s[number] = 0.0 if is_busy else -math.inf
             if time.monotonic() - self._written_s.get(number, 0.0) >= _WRITE_INTERVAL_S:
                 self._written_s[number] = time.monotonic()
                 self._write_progress(number, event)
@@ -154,8 +154,9 @@ class _Runner:
     def _stop_some(self, workers: LocalWorkers, ended: threading.Event) -> None:
         while not ended.wait(_LOOK_INTERVAL_S):
             for number, view in list(self._running.items()):
-                silence_s = time.monotonic() - self._heard_s[number]
-                if view.job.kind in _SPEAKING and silence_s > _MOST_SILENCE_S:
+                # Counted by looks: a clock may run on while a laptop sleeps.
+                self._silence_s[number] += _LOOK_INTERVAL_S
+                if view.job.kind in _SPEAKING and self._silence_s[number] > _MOST_SILENCE_S:
                     self._silent.add(number)
                 if number in self._silent or self._jobs.is_cancelled(number):
                     workers.stop_task(number)
