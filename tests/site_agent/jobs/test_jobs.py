@@ -22,7 +22,7 @@ from site_agent.jobs.analysing import TABLE_NAME, analysis_request, held_study
 from site_agent.jobs.folder import Job, JobFolder, JobState
 from site_agent.jobs.runner import IDLE_VARIABLE, run_jobs
 from site_agent.work.processes import is_alive, this_process
-from tests.children import is_running, wait_for_end
+from tests.children import children_of, is_running, wait_for_end
 from tests.site_agent.eyeblink.drawn_studies import write_long_trace, write_study_files
 from tests.waiting import wait_until
 
@@ -246,8 +246,8 @@ def test_a_job_that_hangs_fails_and_the_others_go_on(
     with ThreadPoolExecutor(1) as threads:
         result = threads.submit(run_jobs, jobs, slots=1, idle_s=0.0)
         wait_until(lambda: state_of(jobs, job) == "running")
-        wait_until(psutil.Process().children)
-        for worker in psutil.Process().children():
+        wait_until(lambda: children_of(os.getpid(), "site_agent.work.worker"))
+        for worker in children_of(os.getpid(), "site_agent.work.worker"):
             worker.suspend()  # as a decoder that hangs
         monkeypatch.setattr(runner_module, "_MOST_SILENCE_S", 0.1)
         assert result.result()
