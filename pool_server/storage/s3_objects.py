@@ -22,7 +22,7 @@ from pool_server.storage.scratch import ScratchFolder, write_all
 # Pieces that wait for a slow disk, or for those before them, stay in memory: few of them may.
 # Not boto3's own transfer: with four in memory its first piece waits for the fifth, and the fifth
 # for the first.
-PIECE_BYTES, MOST_PIECES = 8 * 1024 * 1024, 4
+PIECE_BYTES, MOST_PIECES = 4 * 1024 * 1024, 4
 # boto3 repeats requests, but not the reading of an answer that breaks off.
 READ_ATTEMPTS = 4
 _BROKEN_OFF = (BotoCoreError, urllib3.exceptions.HTTPError, ConnectionError, TimeoutError)
