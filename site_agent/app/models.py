@@ -5,7 +5,6 @@ import json
 import platform
 import re
 import shutil
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -131,17 +130,17 @@ class Models:
     def own(self, views: Sequence[JobView]) -> list[OwnModel]:
         """Return the models of this machine, the used ones first."""
         study = self.lab.studies.current()
-        used: defaultdict[str, list[str]] = defaultdict(list)
+        used: dict[str, list[str]] = {}
         for row in study.recordings():
             if row.landmarks:
-                used[row.landmarks].append(row.file_name)
+                used.setdefault(row.landmarks, []).append(row.file_name)
         withdrawn = self.lab.watch.withdrawn
         tested: dict[str, Mapping[str, float]] = {}
         for view in views:
             if view.job.kind == "evaluate":
                 tested |= view.result.get("scores", {})
         models: dict[str, OwnModel] = {}
-        for path, origin_, version in self._files([*used]):
+        for path, origin_, version in self._files(used):
             try:
                 digest, kind, facts, keys = self._facts(path)
             except (OSError, AggregatorError):
@@ -167,7 +166,7 @@ class Models:
             models[digest] = OwnModel(
                 path, digest, kind, facts, keys, version, origin, labels,
                 tuple(filter(None, terms)), tested.get(digest) or sidecars.metrics,
-                tuple(used[str(path)]), warning,
+                tuple(used.get(str(path), ())), warning,
             )  # fmt: skip
         return sorted(
             models.values(), key=lambda model: (-len(model.used_by), model.origin, model.name)

@@ -2,9 +2,9 @@
 
 Source: Elfares et al. 2024, "PrivatEyes", section 4.2. View 1 searches for pictures that are likely
 under a public prior and have a small loss in the leaked networks, smallest in the victim's where
-each site's network leaked. View 2 infers the distribution of gaze. The prior is a principal
-component analysis of public eyes, which takes seconds on a CPU, and not the generative adversarial
-network of the paper.
+each site's network leaked. View 2 infers the distribution of gaze. The prior of `DualView` is a
+principal component analysis of public eyes, which takes seconds on a CPU; `reconstruct_by_gan` has
+the generative adversarial network of the paper.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -171,7 +171,7 @@ def cached_files() -> list[LocalFile]:
     """Return the whole files of the cache of models."""
     cache = ModelCache()
     return [
-        LocalFile(cache.folder / "blobs" / entry.digest, entry.digest)
+        LocalFile(cache.path_of(entry.digest), entry.digest)
         for entry in cache.entries()
         if entry.complete
     ]
