@@ -59,7 +59,7 @@ _OF_SAMPLES = "grad_sample"
 """Where Opacus leaves the gradients of single samples."""
 
 MOST_NOISE = 10.0
-"""`noise_ratio` up to which networks learned something (tests/benchmarks/private_rounds.py)."""
+"""`noise_ratio` up to which networks learned something (tests/benchmarks/README.md)."""
 
 _AT_ONCE = 16
 """Samples with gradients in memory together."""

@@ -43,7 +43,6 @@ VISIBILITIES = ("consortium",) * 12 + ("private",) * 5 + ("sites",) * 3
 STATES = ("available",) * 92 + ("draft",) * 3 + ("quarantined",) * 2 + ("withdrawn",) * 3
 FORMATS = {"ert": "dlib-shape-predictor", "hog-svm": "dlib-fhog", "network": "safetensors"}
 SYLLABLES = ("ba", "ce", "di", "fo", "gu", "ha", "je", "ki", "lo", "mu", "na", "pe", "ri", "so")
-RARE_WORD = "Querzeiger"
 
 
 @dataclass
@@ -62,7 +61,6 @@ class LargePool:
     secrets: dict[str, str] = field(default_factory=dict)
     youngest: str = ""
     ancestors: int = 0
-    counts: dict[str, int] = field(default_factory=dict)
 
 
 def fill_pool(connection: Connection, versions: int, seed: int = 7) -> LargePool:
@@ -73,12 +71,7 @@ def fill_pool(connection: Connection, versions: int, seed: int = 7) -> LargePool
     models = _add_models(connection, chance, versions, sites)
     _add_versions(connection, chance, pool, models, sites)
     _count_on(connection)
-    _count(connection, pool)
     return pool
-
-
-def site_name(number: int) -> str:
-    return f"site-{number:02d}"
 
 
 def secret_of(name: str) -> str:
@@ -87,7 +80,7 @@ def secret_of(name: str) -> str:
 
 
 def _add_sites(connection: Connection, pool: LargePool) -> list[str]:
-    names = ["admin", *(site_name(number) for number in range(1, SITES + 1))]
+    names = ["admin", *(f"site-{number:02d}" for number in range(1, SITES + 1))]
     connection.execute(
         insert(SiteRecord),
         [{"name": name, "display_name": f"Laboratory {name}", "contact": ""} for name in names],
@@ -159,8 +152,6 @@ def _add_versions(
         numbers[model["id"]] += 1
         digests.append(hashlib.sha256(f"version {identifier}".encode()).hexdigest())
         description = [word.capitalize() for word in chance.choices(vocabulary, usual, k=9)]
-        if chance.random() < 0.0003:
-            description.insert(4, RARE_WORD)
         parts = chance.choice((68, 68, 68, 51, 98))
         rows[ModelVersionRecord].append(
             {
@@ -263,9 +254,3 @@ def _count_on(connection: Connection) -> None:
                     f"SELECT setval(pg_get_serial_sequence('{table}', 'id'), max(id)) FROM {table}"
                 )
             )
-
-
-def _count(connection: Connection, pool: LargePool) -> None:
-    for table in (ModelRecord, ModelVersionRecord, LabelRecord, MetricRecord, ParentRecord):
-        name = table.__tablename__
-        pool.counts[name] = connection.scalar(text(f"SELECT count(*) FROM {name}")) or 0

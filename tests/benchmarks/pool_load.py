@@ -18,9 +18,11 @@ times only say how many clients wait.
 import argparse
 import asyncio
 import hashlib
+import html
 import json
 import os
 import random
+import re
 import statistics
 import sys
 import tempfile
@@ -33,7 +35,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from tests.benchmarks.pool_pages import log_in
+import httpx
+
 from tests.pool_server.pool_driver import open_client, pool_process
 from tests.pool_server.postgres_server import postgres_server
 from tests.pool_server.swift_server import swift_server
@@ -225,6 +228,15 @@ def processor_s(process_id: int) -> float:
     """Return the processor time of a process, without its children."""
     fields = Path(f"/proc/{process_id}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def log_in(url: str, secret: str) -> httpx.Client:
+    """Return a client with the cookie of a session."""
+    client = httpx.Client(base_url=url, timeout=60)
+    field = re.search(r'name="csrf" value="([^"]+)"', client.get("/login").text)
+    assert field is not None
+    client.post("/login", data={"csrf": html.unescape(field[1]), "token": secret})
+    return client
 
 
 async def run_clients(url: str, secret: str, process_id: int, count: int, seconds: float) -> bool:

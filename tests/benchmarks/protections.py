@@ -26,7 +26,12 @@ import torch
 
 from aggregators.models import StateDict
 from site_agent.attacks.gradients import read_inputs
-from site_agent.datasets.gaze.records import GazeSamples, held_out_sessions, join_samples
+from site_agent.datasets.gaze.records import (
+    GazeSamples,
+    angular_errors_deg,
+    held_out_sessions,
+    join_samples,
+)
 from site_agent.datasets.synthetic.eye_patches.dataset import RenderSettings, render_person
 from site_agent.datasets.synthetic.eye_patches.persons import Skews
 from site_agent.errors import ContributionWithheldError, TrainingFailedError
@@ -40,8 +45,8 @@ from site_agent.federated.in_process import run_rounds
 from site_agent.federated.leak_checks import require_safe
 from site_agent.federated.local_training import train_at_site
 from site_agent.federated.plan import FederationPlan, first_model, make_plan
-from site_agent.networks.modules import new_network
-from tests.benchmarks.private_rounds import _error, _train_base
+from site_agent.networks.modules import from_module, new_network, predict_gaze, to_module
+from site_agent.training.gaze.loop import sgd, to_tensors, train_epoch
 from tests.site_agent.federated.network_cameras import Kind, build_network_camera
 
 _SITES, _PUBLIC, _LABS = 15, 6, 5
@@ -212,6 +217,19 @@ def _move(base: StateDict, target: StateDict, share: float) -> StateDict:
         for name in base.tensors
     }
     return StateDict(tensors, base.infos, base.metadata)
+
+
+def _train_base(public: GazeSamples, seed: int) -> StateDict:
+    module, data = to_module(new_network("gaze-lenet", seed)), to_tensors(public)
+    optimiser, generator = sgd(module, 0.02, 0.9, 0.0), torch.Generator().manual_seed(seed)
+    for _ in range(10):
+        train_epoch(module, optimiser, data, 8, generator)
+    return from_module(module, "gaze-lenet")
+
+
+def _error(network: StateDict, test: GazeSamples) -> float:
+    predicted = predict_gaze(to_module(network), test.patches, test.head)
+    return float(angular_errors_deg(predicted, test.gaze).mean())
 
 
 if __name__ == "__main__":

@@ -235,7 +235,6 @@ def doubt_of(event: ReviewEvent, result: AutomaticResult) -> Doubt:
 
     A blink that was counted with a confidence of 0.7, and a candidate that was left out with 0.3,
     are errors with the same probability, and so they come together.
-    ``tests/benchmarks/blink_review.py`` measures the order.
     """
     confidence = result.confidences[event.blink_id]
     left_out = event.status is ReviewStatus.LEFT_OUT
