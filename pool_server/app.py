@@ -21,7 +21,7 @@ from pool_server import evaluations
 from pool_server.activity import audit, events
 from pool_server.database.engine import Database, write_with_retry
 from pool_server.database.schema import SchemaChange, require_served_schema, upgrade_database
-from pool_server.http import error_responses, metrics, middleware, rate_limits, session
+from pool_server.http import metrics, middleware, rate_limits, session
 from pool_server.http.error_responses import USUAL_RESPONSES, install_error_handlers
 from pool_server.http.paths import API_PREFIX
 from pool_server.jobs.background import sweep_in_background
@@ -93,7 +93,7 @@ TAGS = {
     "exports": "Models that are handed on to where the pool cannot be reached from.",
     "signatures": "Keys with which sites sign, and what they signed: who has a file from anywhere "
     "can check with them that it is the one that the site published.",
-    "events": "What concerns a site: as pages for programs, and as an Atom feed for feed readers.",
+    "events": "What concerns a site: as pages for programs.",
     "audit": "Who did what, and when. For admins of the pool and of sites.",
     "sites": "The labs that share this pool, and who one is oneself.",
     "users": "The people of a site, and invitations. For the site's admins; accepting one needs "
@@ -171,8 +171,6 @@ def create_app(settings: PoolSettings) -> FastAPI:
     )
     app.add_middleware(ErrorPages)
     configure_mappers()
-    describe = app.openapi
-    app.openapi = lambda: app.openapi_schema or error_responses.add_examples(describe())  # type: ignore[method-assign]
     return app
 
 

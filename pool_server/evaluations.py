@@ -154,7 +154,7 @@ def list_evaluations(  # noqa: PLR0917 - FastAPI gives them by name
     session: ReadingSession,
     version: VersionToName,
     history: Annotated[
-        bool, Query(description="Include evaluations that were repeated since.", examples=[False])
+        bool, Query(description="Include evaluations that were repeated since.")
     ] = False,
     limit: parameters.Limit = 50,
     before_id: parameters.BeforeId = None,
@@ -344,10 +344,7 @@ def list_summaries(
     caller: SignedIn,
     session: ReadingSession,
     digest: Annotated[
-        list[Digest],
-        Query(
-            max_length=parameters.MOST_ITEMS, description="Of the files.", examples=[["60ab" * 16]]
-        ),
+        list[Digest], Query(max_length=parameters.MOST_ITEMS, description="Of the files.")
     ],
 ) -> evaluations.EvaluationSummaryList:
     """Return the score that counts most for each kind of model, over all sites that measured.

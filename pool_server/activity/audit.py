@@ -24,23 +24,17 @@ class AuditQuery(BaseModel):
     subject: Annotated[Line, Field(min_length=1, max_length=256)] | None = Field(
         default=None,
         description="`SITE/NAME@2`, `SITE/NAME` with its versions, `SITE/` with its models.",
-        examples=["site-a/face-68@2"],
     )
     action: str | None = Field(
         default=None,
         description="An action, or its noun alone for all of it.",
         max_length=64,
         pattern=r"^[a-z-]+(\.[a-z-]+)*$",
-        examples=["version.withdraw", "token"],
     )
     site: Name | None = Field(
-        default=None,
-        description="Acts by this site, and acts on its models, tokens and users.",
-        examples=["site-a"],
+        default=None, description="Acts by this site, and acts on its models, tokens and users."
     )
-    since: Moment | None = Field(
-        default=None, description="From this moment on.", examples=["2026-03-01T12:00:00Z"]
-    )
+    since: Moment | None = Field(default=None, description="From this moment on.")
     limit: Limit = 50
     cursor: Cursor = None
 

@@ -19,15 +19,14 @@ from starlette.datastructures import Headers
 from starlette.responses import FileResponse, RedirectResponse, Response
 from starlette.types import Receive, Scope, Send
 
-from pool_server.errors import VersionWithdrawnError
-from pool_server.http.error_responses import document_errors, error_response
+from pool_server.http.error_responses import error_response
 from pool_server.http.session import ServerParts
 from pool_server.wire.errors import ErrorResponse
 
 CHUNK_BYTES = 1024 * 1024
 _RANGE = re.compile(r"^bytes=(?:([0-9]{1,18})-([0-9]{0,18})|-([0-9]{1,18}))$")
 
-CONTENT_RESPONSES = document_errors(VersionWithdrawnError) | {
+CONTENT_RESPONSES: dict[int | str, dict[str, object]] = {
     200: {
         "description": "The whole file.",
         "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},

@@ -18,7 +18,7 @@ from typing import Annotated, Any, cast
 
 from fastapi import Depends, Request, Security
 from fastapi.concurrency import run_in_threadpool
-from fastapi.security import APIKeyQuery, HTTPAuthorizationCredentials, HTTPBearer
+from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from sqlalchemy import bindparam, select, update
 from sqlalchemy.orm import Session, contains_eager
 
@@ -26,7 +26,7 @@ from pool_server.database.records import SiteRecord, TokenRecord, UserRecord, no
 from pool_server.errors import NotAllowedError, NotAuthenticatedError
 from pool_server.http.rate_limits import Limits, RateLimits, client_address, rate_limit_key
 from pool_server.http.session import Parts, ServerParts
-from pool_server.wire.people import ROLES, Role, Scope, TokenKind
+from pool_server.wire.people import ROLES, Role, Scope
 
 SECRET_PREFIX = "pool_"
 SECRET_BITS = 256
@@ -42,14 +42,6 @@ bearer = HTTPBearer(
     scheme_name="token",
     description="A token of the pool: `Authorization: Bearer pool_...`. The first admin token is "
     "printed once by `poolctl serve`; an admin makes further ones with `POST /api/v1/tokens`.",
-)
-
-feed_key = APIKeyQuery(
-    name="token",
-    auto_error=False,
-    scheme_name="feed token",
-    description="A token of the kind `feed`, in the address of the feed: feed readers cannot send "
-    "headers. Addresses get into logs and histories, so it is good for nothing else.",
 )
 
 # Every request runs this query: building it again would take longer than running it, and it loads
@@ -270,26 +262,11 @@ async def signed_in(
             hint="Log in with `poolctl auth login`, or set POOL_TOKEN.",
         )
     secret = credentials.credentials
-    return await run_in_threadpool(_admit, request, parts, limits, secret, "program")
+    return await run_in_threadpool(_admit, request, parts, limits, secret)
 
 
-async def feed_reader(
-    request: Request,
-    parts: Parts,
-    limits: Limits,
-    credentials: Annotated[HTTPAuthorizationCredentials | None, Security(bearer)],
-    feed_token: Annotated[str | None, Security(feed_key)],
-) -> Caller:
-    """Return the reader of a feed: by a feed token in the address, or signed in as elsewhere."""
-    if feed_token is not None:
-        return await run_in_threadpool(_admit, request, parts, limits, feed_token, "feed")
-    return await signed_in(request, parts, limits, credentials)
-
-
-def _admit(
-    request: Request, parts: ServerParts, limits: RateLimits, secret: str, kind: TokenKind
-) -> Caller:
-    """Return the caller behind a token, if this request accepts tokens of its kind."""
+def _admit(request: Request, parts: ServerParts, limits: RateLimits, secret: str) -> Caller:
+    """Return the caller behind a token for programs."""
     address = client_address(request)
     try:
         with parts.database.read() as session:
@@ -297,14 +274,10 @@ def _admit(
     except NotAuthenticatedError:
         limits.failed_logins.take(rate_limit_key(address), "refused tokens from your address")
         raise
-    if token.kind != kind:
+    if token.kind != "program":
         raise NotAllowedError(
-            "this token only reads the feed of events, by its address"
-            if token.kind == "feed"
-            else "only a feed token may stand in an address; this one can do more",
-            hint="Send an ordinary token as `Authorization: Bearer TOKEN`."
-            if token.kind == "feed"
-            else "Revoke it, because addresses get into logs, and create one of the kind `feed`.",
+            f"this token is of the kind {token.kind!r}, expected one for programs",
+            hint="Ask an admin of your site for a new one.",
         )
     now = now_utc()
     caller = caller_of(token, address=address, request_id=request.scope.get("pool_request_id", ""))
@@ -324,7 +297,6 @@ def caller_behind(request: Request) -> Caller | None:
 
 
 SignedIn = Annotated[Caller, Depends(signed_in)]
-FeedReader = Annotated[Caller, Depends(feed_reader)]
 
 
 async def administrator(caller: SignedIn) -> Caller:

@@ -23,27 +23,19 @@ T = TypeVar("T")
 ModelT = TypeVar("ModelT", bound=BaseModel)
 MOST_ITEMS = 200
 
-SiteName = Annotated[Name, Path(description="Name of the site.", examples=["site-a"])]
-ModelName = Annotated[Name, Path(description="Name of the model.", examples=["face-68"])]
+SiteName = Annotated[Name, Path(description="Name of the site.")]
+ModelName = Annotated[Name, Path(description="Name of the model.")]
 Reference = Annotated[
     str,
     Path(
         description="Which version: its number, `latest` (the newest available), an alias, or "
         "`sha256:` and its digest.",
-        examples=["2", "latest"],
         max_length=80,
     ),
 ]
-Limit = Annotated[
-    int, Query(ge=1, le=MOST_ITEMS, description="Most items of the page.", examples=[50])
-]
+Limit = Annotated[int, Query(ge=1, le=MOST_ITEMS, description="Most items of the page.")]
 Cursor = Annotated[
-    str | None,
-    Query(
-        description="`next_cursor` of the page before.",
-        max_length=200,
-        examples=["djE6YmVmb3JlPTQy"],
-    ),
+    str | None, Query(description="`next_cursor` of the page before.", max_length=200)
 ]
 
 _CURSOR = re.compile(r"^v1:before=([1-9][0-9]{0,17})$")

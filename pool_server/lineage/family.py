@@ -39,8 +39,7 @@ from pool_server.wire.names import Digest, ModelAddress
 router = APIRouter(tags=["lineage"], dependencies=[needs("models:read")])
 
 WithRecipes = Annotated[
-    bool,
-    Query(description="Return the recipe of every node, not only the root's.", examples=[True]),
+    bool, Query(description="Return the recipe of every node, not only the root's.")
 ]
 
 _NODE = {"kind": None, "withdrawn": None, "flagged": False, "recipe": None}
@@ -71,9 +70,7 @@ def read_lineage(
 def read_lineage_of_digest(
     caller: SignedIn,
     session: ReadingSession,
-    digest: Annotated[
-        Digest, Path(description="SHA-256 of the file.", examples=["9f86d081884c7d65" * 4])
-    ],
+    digest: Annotated[Digest, Path(description="SHA-256 of the file.")],
     recipes: WithRecipes = False,
 ) -> Response:
     """Return the family of a file in the pool, or named by a recipe in it."""

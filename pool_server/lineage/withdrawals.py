@@ -172,9 +172,7 @@ def name_successor(
 def list_withdrawals(
     caller: SignedIn,
     session: ReadingSession,
-    site: Annotated[
-        Name | None, Query(description="Only of this site's models.", examples=["site-a"])
-    ] = None,
+    site: Annotated[Name | None, Query(description="Only of this site's models.")] = None,
     limit: Limit = 50,
     before_id: BeforeId = None,
 ) -> wire.WithdrawalPage:

@@ -54,7 +54,6 @@ def show_fit(
             min_length=1,
             max_length=MOST_COMPARED,
             description="Addresses; repeat it for each model.",
-            examples=[["pool://site-a/face-68@2", "pool://site-b/face-68@1"]],
         ),
     ],
 ) -> FitResponse:
@@ -308,12 +307,7 @@ def _is_whole(caller: Caller, version: ModelVersionRecord) -> bool:
 router = APIRouter(prefix="/merges", tags=["merges"], dependencies=[needs("merges")])
 
 MergeId = Annotated[
-    str,
-    Path(
-        pattern=merges.MERGE_KEY_PATTERN,
-        description="Identifier of the merge.",
-        examples=["4f1d2c3b4a596877"],
-    ),
+    str, Path(pattern=merges.MERGE_KEY_PATTERN, description="Identifier of the merge.")
 ]
 
 
@@ -368,9 +362,7 @@ def start(caller: Uploader, parts: Parts, request: merges.MergeRequest) -> merge
 def list_merges(
     caller: SignedIn,
     session: ReadingSession,
-    state: Annotated[
-        merges.MergeJobState | None, Query(description="Only in this state.", examples=["running"])
-    ] = None,
+    state: Annotated[merges.MergeJobState | None, Query(description="Only in this state.")] = None,
     limit: Limit = 50,
     before_id: BeforeId = None,
 ) -> merges.MergeJobPage:

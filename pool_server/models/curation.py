@@ -33,11 +33,7 @@ router = APIRouter(tags=["curation"])
 
 VERSION = "/models/{site}/{name}/versions/{reference}"
 Force = Annotated[
-    bool,
-    Query(
-        description="Delete it even if other models in the pool were made from it.",
-        examples=[False],
-    ),
+    bool, Query(description="Delete it even if other models in the pool were made from it.")
 ]
 
 OPEN_ROUNDS = ("open", "closed")

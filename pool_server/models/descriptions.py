@@ -160,9 +160,7 @@ alias_router = APIRouter(
     prefix="/models/{site}/{name}/aliases", tags=["models"], dependencies=[needs("models:write")]
 )
 
-AliasName = Annotated[
-    str, Path(max_length=80, description="Begins with a letter.", examples=["best"])
-]
+AliasName = Annotated[str, Path(max_length=80, description="Begins with a letter.")]
 
 _ALIAS = re.compile(models.ALIAS_PATTERN)
 

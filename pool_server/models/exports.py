@@ -85,9 +85,7 @@ def portable_record(
     caller: SignedIn,
     session: ReadingSession,
     version: service.VersionToRead,
-    evaluations: Annotated[
-        bool, Query(description="Include the sites' evaluations.", examples=[True])
-    ] = False,
+    evaluations: Annotated[bool, Query(description="Include the sites' evaluations.")] = False,
 ) -> bundles.PortableVersion:
     """Return labels, terms, card, recipe, signature and scores in a form for other pools."""
     _require_exportable(caller, [version])

@@ -86,10 +86,8 @@ async def picture(
     caller: SignedIn,
     parts: Parts,
     drawings: Annotated[Drawings, Depends(get_drawings)],
-    digest: Annotated[
-        Digest, Path(description="SHA-256 of the model's file.", examples=["60ab" * 16])
-    ],
-    size: Annotated[Size, Path(description="`thumb` or `large`.", examples=["thumb"])],
+    digest: Annotated[Digest, Path(description="SHA-256 of the model's file.")],
+    size: Annotated[Size, Path(description="`thumb` or `large`.")],
 ) -> Response:
     """Return a drawing: filters of a detector, the mean shape of landmarks, layers of a network.
 

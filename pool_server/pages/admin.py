@@ -11,7 +11,7 @@ from pool_server.errors import MissingError, PoolError, RefusedError
 from pool_server.http.session import ProcessReadiness, Readiness
 from pool_server.pages import model, pool_api, showing
 from pool_server.pages.signing import find_unsigned
-from pool_server.pages.visitor import Anyone, Visitor, own_address, own_path, pinned_address
+from pool_server.pages.visitor import Anyone, Visitor, own_path, pinned_address
 from pool_server.wire.activity import AuditPage
 from pool_server.wire.merges import MergeJobPage
 from pool_server.wire.models import ModelPage
@@ -343,12 +343,6 @@ async def create_token(request: Request, visitor: Anyone) -> Response:
     except pool_api.RefusedByApiError as refusal:
         return await _show_tokens(visitor, showing.refused_form(form, refusal))
     token = TokenCreatedResponse.model_validate_json(made)
-    use = (
-        f"Give a feed reader the address {own_address(request)}/api/v1/events/feed?token= with it "
-        "behind."
-        if token.kind == "feed"
-        else f"On the machine where it is used: `poolctl auth login {pinned_address(request)}`."
-    )
     return await showing.show(
         visitor,
         "secret.html",
@@ -356,20 +350,21 @@ async def create_token(request: Request, visitor: Anyone) -> Response:
         title=f"Token {token.site}/{token.name}",
         what="the token",
         secret=token.secret,
-        explanation=use,
+        explanation="On the machine where it is used: "
+        f"`poolctl auth login {pinned_address(request)}`.",
         next="/admin/tokens",
     )
 
 
 def _token_request(form: showing.Form) -> dict[str, object]:
-    body: dict[str, object] = {"site": form["site"], "name": form["name"], "kind": form["kind"]}
-    if form["kind"] != "feed":
-        body |= {
-            "role": form["role"],
-            "for_machine": form.has("for_machine"),
-            "pool_wide": form.has("pool_wide"),
-            "scopes": form.all("scope") or None,
-        }
+    body: dict[str, object] = {
+        "site": form["site"],
+        "name": form["name"],
+        "role": form["role"],
+        "for_machine": form.has("for_machine"),
+        "pool_wide": form.has("pool_wide"),
+        "scopes": form.all("scope") or None,
+    }
     if form["expires_in_days"]:
         body["expires_in_days"] = form["expires_in_days"]
     return body

@@ -2,11 +2,9 @@
 
 import asyncio
 from collections.abc import Iterator, Sequence
-from functools import lru_cache
 from typing import Literal
 
-from fastapi import APIRouter, FastAPI, Request, Response
-from fastapi.responses import HTMLResponse
+from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel
 
 from pool_server.database.schema import newest_revision
@@ -94,24 +92,6 @@ def metrics(parts: Parts, caller: SignedIn) -> Response:
 async def as_json(visitor: Anyone, path: str) -> Response:
     """Pass an answer of the API on to a logged-in visitor."""
     return visitor.api.pass_on("GET", f"/{path}")
-
-
-@pages.get("/docs")
-async def reference(request: Request) -> HTMLResponse:
-    """Show the reference of the API."""
-    return rendering.page_response(render_reference(request.app))
-
-
-@lru_cache(maxsize=4)
-def render_reference(app: FastAPI) -> str:
-    """Return the page of all operations, which stays the same while the server runs."""
-    schema = app.openapi()
-    return rendering.render_page(
-        "reference.html",
-        schema=schema,
-        tag_descriptions={tag["name"]: tag["description"] for tag in schema["tags"]},
-        operations_by_tag=rendering.operations_by_tag(schema),
-    )
 
 
 MOST_EVENTS, MOST_MODELS, MOST_ROUNDS = 20, 50, 50

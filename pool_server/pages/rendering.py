@@ -3,10 +3,7 @@
 Templates hold no script and no style of their own; both come from files of this pool.
 """
 
-import json
 import re
-from collections import defaultdict
-from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -58,14 +55,6 @@ PAGE_HEADERS = {
     "vary": "cookie",
 }
 _CODE = re.compile(r"`([^`]+)`")
-# Parts of an operation that OpenAPI leaves out where they are empty.
-_LEFT_OUT: dict[str, Any] = {
-    "summary": "",
-    "description": "",
-    "parameters": [],
-    "requestBody": None,
-}
-_EMPHASIS = re.compile(r"\*(\w[^*<]*)\*")
 
 
 def render_page(template: str, *, visitor: Visitor | None = None, **values: Any) -> str:
@@ -91,44 +80,13 @@ def page_response(page: str, status: int = 200, *, has_secret: bool = False) -> 
 
 
 def inline_marks(text: str) -> Markup:
-    """Return text as HTML: words between backquotes as code, starred ones stressed."""
-    code = _CODE.sub(r"<code>\1</code>", str(escape(text)))
-    return Markup(_EMPHASIS.sub(r"<em>\1</em>", code))
-
-
-def paragraphs(text: str) -> list[str]:
-    """Return the parts of a docstring between empty lines."""
-    return [part.strip() for part in text.split("\n\n") if part.strip()]
-
-
-def operations_by_tag(schema: Mapping[str, Any]) -> dict[str, list[dict[str, Any]]]:
-    """Return the operations of an OpenAPI description by tag, as the reference lists them.
-
-    An operation gets its `path`, its `method`, and an `example` of its body where there is one.
-    """
-    by_tag: dict[str, list[dict[str, Any]]] = defaultdict(list)
-    for path, operations in schema["paths"].items():
-        for method, operation in operations.items():
-            extra = {"path": path, "method": method.upper(), "example": _example(schema, operation)}
-            shown = _LEFT_OUT | operation | extra
-            for tag in operation.get("tags", ["other"]):
-                by_tag[tag].append(shown)
-    return by_tag
-
-
-def _example(schema: Mapping[str, Any], operation: Mapping[str, Any]) -> str:
-    for content in operation.get("requestBody", {}).get("content", {}).values():
-        name = content.get("schema", {}).get("$ref", "").rsplit("/", 1)[-1]
-        examples = schema.get("components", {}).get("schemas", {}).get(name, {}).get("examples")
-        if examples:
-            return json.dumps(examples[0], indent=2)
-    return ""
+    """Return text as HTML, with words between backquotes as code."""
+    return Markup(_CODE.sub(r"<code>\1</code>", str(escape(text))))
 
 
 _ENVIRONMENT = look.page_environment(_TEMPLATES)
 _ENVIRONMENT.filters |= {
     "inline_marks": inline_marks,
-    "paragraphs": paragraphs,
     "zip": lambda one, two: list(zip(one, two, strict=True)),
     **words.FILTERS,
 }

@@ -78,7 +78,7 @@ def begin_session(
     """Begin a session of a valid token and return its secret."""
     if token.kind == "feed":
         raise NotAllowedError(
-            "this token only reads the feed of events",
+            "this token is of the kind 'feed', expected one for programs",
             hint="Log in with an ordinary token of your site.",
         )
     now = now_utc()

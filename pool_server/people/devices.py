@@ -8,9 +8,9 @@ from sqlalchemy import delete, select
 from sqlalchemy.orm import Session
 
 from pool_server.database.records import DeviceLoginRecord, TokenRecord, UserRecord, now_utc
-from pool_server.errors import ConflictError, MissingError, NotAllowedError, TooManyRequestsError
+from pool_server.errors import ConflictError, MissingError, NotAllowedError
 from pool_server.http.audit import record_act
-from pool_server.http.error_responses import document_errors, request_id_of
+from pool_server.http.error_responses import request_id_of
 from pool_server.http.identity import (
     Caller,
     caller_of,
@@ -34,9 +34,7 @@ PAGE = "/login/device"
 _LETTERS = "BCDFGHJKLMNPQRSTVWXZ"
 
 
-@router.post(
-    "", status_code=201, summary="Ask for a code", responses=document_errors(TooManyRequestsError)
-)
+@router.post("", status_code=201, summary="Ask for a code")
 def ask(
     http_request: Request,
     session: WritingSession,
@@ -78,12 +76,7 @@ def ask(
     )
 
 
-@router.post(
-    "/token",
-    status_code=201,
-    summary="Ask for the token",
-    responses=document_errors(ConflictError, TooManyRequestsError),
-)
+@router.post("/token", status_code=201, summary="Ask for the token")
 def collect(
     http_request: Request, parts: Parts, limits: Limits, request: people.DeviceTokenRequest
 ) -> people.TokenCreatedResponse:

@@ -12,9 +12,9 @@ from sqlalchemy.orm import Session, contains_eager
 
 from pool_server.database.engine import change_rows
 from pool_server.database.records import InvitationRecord, UserRecord, now_utc
-from pool_server.errors import ConflictError, MissingError, NotAllowedError, TooManyRequestsError
+from pool_server.errors import ConflictError, MissingError, NotAllowedError
 from pool_server.http.audit import record_act
-from pool_server.http.error_responses import document_errors, request_id_of
+from pool_server.http.error_responses import request_id_of
 from pool_server.http.identity import Caller, SiteAdmin, caller_of, hash_secret, needs, new_secret
 from pool_server.http.parameters import describe
 from pool_server.http.rate_limits import Limits, client_address, rate_limit_key
@@ -34,13 +34,7 @@ def list_invitations(caller: SiteAdmin, session: ReadingSession) -> people.Invit
     return people.InvitationList(items=[describe_invitation(entry) for entry in invitations])
 
 
-@router.post(
-    "",
-    status_code=201,
-    dependencies=[needs("admin")],
-    summary="Invite somebody",
-    responses=document_errors(TooManyRequestsError),
-)
+@router.post("", status_code=201, dependencies=[needs("admin")], summary="Invite somebody")
 def invite(
     caller: SiteAdmin,
     session: WritingSession,
@@ -89,12 +83,7 @@ def invite(
     return people.InvitationCreatedResponse(**described, secret=secret)
 
 
-@router.post(
-    "/accept",
-    status_code=201,
-    summary="Accept an invitation",
-    responses=document_errors(TooManyRequestsError),
-)
+@router.post("/accept", status_code=201, summary="Accept an invitation")
 def accept(
     http_request: Request,
     session: WritingSession,
@@ -163,19 +152,13 @@ def accept(
     status_code=204,
     dependencies=[needs("admin")],
     summary="Revoke an invitation",
-    responses=document_errors(TooManyRequestsError),
 )
 def revoke_invitation(
     caller: SiteAdmin,
     session: WritingSession,
     limits: Limits,
     invitation_id: Annotated[
-        str,
-        Path(
-            pattern="^[0-9a-f]{16}$",
-            description="Identifier from the list of invitations.",
-            examples=["4f1d2c3b4a596877"],
-        ),
+        str, Path(pattern="^[0-9a-f]{16}$", description="Identifier from the list of invitations.")
     ],
 ) -> None:
     """Revoke an invitation; one that is used or expired stays unchanged."""

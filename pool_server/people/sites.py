@@ -387,7 +387,7 @@ def change_user(
     caller: SiteAdmin,
     session: WritingSession,
     site: SiteName,
-    user: Annotated[Name, Path(description="Name of the user.", examples=["ada"])],
+    user: Annotated[Name, Path(description="Name of the user.")],
     request: UserChangeRequest,
 ) -> UserResponse:
     """Change role, name or e-mail of a user, or disable and enable one. For the site's admins.

@@ -26,8 +26,7 @@ from pool_server.wire import labels, models, withdrawals
 router = APIRouter(tags=["models"], dependencies=[needs("models:read")])
 
 ListingCursor = Annotated[
-    str | None,
-    Query(max_length=400, description="`next_cursor` of the previous page.", examples=["WyJ2MiJd"]),
+    str | None, Query(max_length=400, description="`next_cursor` of the previous page.")
 ]
 DOWNLOADED_EVENT = "version.downloaded"
 # Limits writes: recording every download would turn every read into a write.

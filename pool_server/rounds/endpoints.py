@@ -10,7 +10,6 @@ from aggregators.methods.networks.round_files import decode_optimiser_state
 from pool_server import errors
 from pool_server.database.records import RoundRecord, now_utc
 from pool_server.http.audit import record_act
-from pool_server.http.error_responses import document_errors
 from pool_server.http.identity import SignedIn, Uploader, needs
 from pool_server.http.parameters import BeforeId, Limit, SiteName, find_page
 from pool_server.http.session import Parts, ReadingSession, WritingSession
@@ -38,16 +37,8 @@ LONGEST = timedelta(days=366)
 router = APIRouter(prefix="/rounds", tags=["rounds"], dependencies=[needs("rounds")])
 
 RoundId = Annotated[
-    str,
-    Path(
-        pattern=rounds.ROUND_KEY_PATTERN,
-        description="Identifier of the round.",
-        examples=["4f1d2c3b4a596877"],
-    ),
+    str, Path(pattern=rounds.ROUND_KEY_PATTERN, description="Identifier of the round.")
 ]
-_UNDER_WAY: dict[int | str, dict[str, object]] = {
-    200: {"model": UploadResponse, "description": "It is under way, or the file need not be sent."}
-}
 
 
 @router.post("", status_code=201, summary="Start a round")
@@ -113,7 +104,7 @@ def list_rounds(
     caller: SignedIn,
     session: ReadingSession,
     state: Annotated[
-        rounds.RoundState | None, Query(description="Only rounds in this state.", examples=["open"])
+        rounds.RoundState | None, Query(description="Only rounds in this state.")
     ] = None,
     limit: Limit = 50,
     before_id: BeforeId = None,
@@ -200,12 +191,7 @@ def cancel(caller: Uploader, session: WritingSession, round_id: RoundId) -> roun
     return describe_round(round_)
 
 
-@router.post(
-    "/{round_id}/contributions",
-    status_code=201,
-    summary="Announce a contribution",
-    responses=document_errors(errors.TooLargeError, errors.StorageFullError) | _UNDER_WAY,
-)
+@router.post("/{round_id}/contributions", status_code=201, summary="Announce a contribution")
 def contribute(
     caller: Uploader,
     parts: Parts,
@@ -236,7 +222,6 @@ def contribute(
     "/{round_id}/contributions/uploads/{upload_id}/complete",
     status_code=201,
     summary="Complete a contribution",
-    responses=document_errors(errors.StorageFullError),
 )
 async def complete_sent_contribution(
     caller: Uploader, parts: Parts, checks: Checks, round_id: RoundId, upload_id: UploadId
@@ -291,18 +276,7 @@ def take_back(
 
 
 @router.get(
-    "/{round_id}/reply",
-    summary="Get the reply to your own contribution",
-    response_class=Response,
-    responses=document_errors(errors.VersionWithdrawnError)
-    | {
-        200: {
-            "description": "The reply, a safetensors file.",
-            "content": {
-                "application/octet-stream": {"schema": {"type": "string", "format": "binary"}}
-            },
-        }
-    },
+    "/{round_id}/reply", summary="Get the reply to your own contribution", response_class=Response
 )
 def reply(caller: Uploader, parts: Parts, round_id: RoundId) -> Response:
     """Return the file that a finished round made for your own site, as the method fedpac does.

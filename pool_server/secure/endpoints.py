@@ -10,9 +10,8 @@ from sqlalchemy.orm import Session
 
 from pool_server.database import records
 from pool_server.database.engine import write_with_retry
-from pool_server.errors import ConflictError, MissingError, StorageFullError, TooLargeError
+from pool_server.errors import ConflictError, MissingError
 from pool_server.http.audit import record_act
-from pool_server.http.error_responses import document_errors
 from pool_server.http.file_response import CONTENT_RESPONSES, send_content
 from pool_server.http.identity import Caller, SignedIn, Uploader, needs
 from pool_server.http.parameters import BeforeId, Limit, find_page
@@ -114,21 +113,11 @@ def delete_ended_sessions(parts: ServerParts) -> int:
 router = APIRouter(prefix="/secure/sessions", tags=["secure"], dependencies=[needs("rounds")])
 
 _EXAMPLE = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
-SessionId = Annotated[
-    str, Path(pattern=DIGEST_PATTERN, description="SHA-256 of the descriptor.", examples=[_EXAMPLE])
-]
-FileDigest = Annotated[
-    str, Path(pattern=DIGEST_PATTERN, description="SHA-256 of the file.", examples=[_EXAMPLE])
-]
+SessionId = Annotated[str, Path(pattern=DIGEST_PATTERN, description="SHA-256 of the descriptor.")]
+FileDigest = Annotated[str, Path(pattern=DIGEST_PATTERN, description="SHA-256 of the file.")]
 
 
-def _known(model: type[object]) -> dict[int | str, dict[str, object]]:
-    return {200: {"model": model, "description": "It existed already."}}
-
-
-@router.post(
-    "", status_code=201, summary="Open a session", responses=_known(secure.SecureSessionResponse)
-)
+@router.post("", status_code=201, summary="Open a session")
 def open_session(
     caller: Uploader, parts: Parts, request: secure.SecureSessionRequest, response: Response
 ) -> secure.SecureSessionResponse:
@@ -146,8 +135,7 @@ def list_sessions(
     caller: SignedIn,
     session: ReadingSession,
     round_id: Annotated[
-        secure.RoundKey | None,
-        Query(alias="round", description="Only of this round.", examples=["4f1d2c3b4a596877"]),
+        secure.RoundKey | None, Query(alias="round", description="Only of this round.")
     ] = None,
     limit: Limit = 50,
     before_id: BeforeId = None,
@@ -167,12 +155,7 @@ def describe(
     return service.describe_session(service.get_session(session, caller, session_id))
 
 
-@router.post(
-    "/{session_id}/posts",
-    status_code=201,
-    summary="Post a message",
-    responses=_known(secure.SecurePostResponse),
-)
+@router.post("/{session_id}/posts", status_code=201, summary="Post a message")
 def post(
     caller: Uploader,
     parts: Parts,
@@ -194,9 +177,7 @@ def list_posts(
     caller: SignedIn,
     session: ReadingSession,
     session_id: SessionId,
-    after: Annotated[
-        int, Query(ge=0, description="Number of the last message known.", examples=[0])
-    ] = 0,
+    after: Annotated[int, Query(ge=0, description="Number of the last message known.")] = 0,
 ) -> secure.SecurePostList:
     """Return up to 20 messages in the order of their arrival."""
     board_session = service.get_session(session, caller, session_id)
@@ -205,12 +186,7 @@ def list_posts(
     return secure.SecurePostList(items=[service.describe_post(post) for post in posts], more=more)
 
 
-@router.post(
-    "/{session_id}/files",
-    status_code=201,
-    summary="Announce a file",
-    responses=document_errors(TooLargeError, StorageFullError) | _known(UploadResponse),
-)
+@router.post("/{session_id}/files", status_code=201, summary="Announce a file")
 def announce(
     caller: Uploader,
     parts: Parts,
@@ -229,10 +205,7 @@ def announce(
 
 
 @router.post(
-    "/{session_id}/files/uploads/{upload_id}/complete",
-    status_code=201,
-    summary="Complete a file",
-    responses=document_errors(StorageFullError),
+    "/{session_id}/files/uploads/{upload_id}/complete", status_code=201, summary="Complete a file"
 )
 async def complete(
     caller: Uploader, parts: Parts, checks: Checks, session_id: SessionId, upload_id: UploadId

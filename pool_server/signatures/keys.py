@@ -36,14 +36,7 @@ COMPROMISED: Revocation = "compromised"
 
 router = APIRouter(prefix="/sites/{site}/keys", tags=["signatures"])
 
-KeyId = Annotated[
-    str,
-    Path(
-        pattern=DIGEST_PATTERN,
-        description="SHA-256 of the raw public key.",
-        examples=["21fe31dfa154a261626bf854046fd2271b7bed4b6abe45aa58877ef47f9721b9"],
-    ),
-]
+KeyId = Annotated[str, Path(pattern=DIGEST_PATTERN, description="SHA-256 of the raw public key.")]
 
 
 def describe_key(key: records.SiteKeyRecord) -> signatures.KeyResponse:
@@ -84,15 +77,7 @@ def challenge(
     )
 
 
-@router.post(
-    "",
-    dependencies=[needs("keys")],
-    status_code=201,
-    summary="Register a key",
-    responses={
-        200: {"model": signatures.KeyResponse, "description": "The key is registered already."}
-    },
-)
+@router.post("", dependencies=[needs("keys")], status_code=201, summary="Register a key")
 def register_key(  # noqa: PLR0917 - FastAPI gives them by name
     caller: Uploader,
     parts: Parts,

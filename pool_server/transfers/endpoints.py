@@ -9,8 +9,7 @@ import anyio.to_thread
 from fastapi import APIRouter, Header, Path, Query, Request, Response
 
 from pool_server.database.records import UploadRecord
-from pool_server.errors import StorageFullError, TooLargeError
-from pool_server.http import audit, error_responses, parameters
+from pool_server.http import audit, parameters
 from pool_server.http.identity import Uploader, needs
 from pool_server.http.session import Parts, ReadingSession, ServerParts
 from pool_server.jobs.check_slots import Checks
@@ -29,27 +28,11 @@ SHA256_DIGITS = 64
 BATCH_BYTES = 256 * 1024
 
 UploadId = Annotated[
-    str,
-    Path(
-        pattern="^[0-9a-f]{32}$",
-        description="Identifier from the announcement.",
-        examples=["0123456789abcdef0123456789abcdef"],
-    ),
+    str, Path(pattern="^[0-9a-f]{32}$", description="Identifier from the announcement.")
 ]
 
 
-@router.post(
-    "",
-    status_code=201,
-    summary="Announce a file",
-    responses=error_responses.document_errors(TooLargeError, StorageFullError)
-    | {
-        200: {
-            "model": uploads.UploadResponse,
-            "description": "The upload is under way already, or the model has this file.",
-        }
-    },
-)
+@router.post("", status_code=201, summary="Announce a file")
 def announce(
     caller: Uploader, parts: Parts, request: uploads.UploadRequest, response: Response
 ) -> uploads.UploadResponse:
@@ -71,10 +54,7 @@ def list_uploads(
     session: ReadingSession,
     site: Annotated[
         Name | None,
-        Query(
-            description="Only to this site; for others than one's own ask as their admin.",
-            examples=["site-a"],
-        ),
+        Query(description="Only to this site; for others than one's own ask as their admin."),
     ] = None,
     limit: parameters.Limit = 50,
     cursor: parameters.Cursor = None,
@@ -139,7 +119,6 @@ def address(
     "/{upload_id}/parts/{number}",
     status_code=204,
     summary="Send a part",
-    responses=error_responses.document_errors(StorageFullError),
     openapi_extra={
         "requestBody": {
             "required": True,
@@ -155,13 +134,12 @@ async def send_part(  # noqa: PLR0917 - FastAPI gives them by name
     caller: Uploader,
     parts: Parts,
     upload_id: UploadId,
-    number: Annotated[int, Path(ge=1, le=999_999, description="Counted from 1.", examples=[1])],
+    number: Annotated[int, Path(ge=1, le=999_999, description="Counted from 1.")],
     x_part_sha256: Annotated[
         str | None,
         Header(
             pattern=DIGEST_PATTERN,
             description="SHA-256 of the part; a part damaged on the way is refused at once.",
-            examples=["9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"],
         ),
     ] = None,
 ) -> None:
@@ -174,12 +152,7 @@ async def send_part(  # noqa: PLR0917 - FastAPI gives them by name
     await receive_part(request.stream(), writer, x_part_sha256)
 
 
-@router.post(
-    "/{upload_id}/complete",
-    status_code=201,
-    summary="Complete an upload",
-    responses=error_responses.document_errors(StorageFullError),
-)
+@router.post("/{upload_id}/complete", status_code=201, summary="Complete an upload")
 async def complete(
     caller: Uploader, parts: Parts, checks: Checks, upload_id: UploadId
 ) -> uploads.UploadResponse:

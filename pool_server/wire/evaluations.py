@@ -86,33 +86,21 @@ EvaluationPage = names.Page[EvaluationResponse]
 class MatrixQuery(BaseModel):
     """The score of a matrix, and filters of its models and evaluations."""
 
-    score: names.LabelKey = Field(description="Name of the score.", examples=["mean_error"])
+    score: names.LabelKey = Field(description="Name of the score.")
     kind: str | None = Field(
-        default=None, max_length=16, description="`hog-svm`, `ert` or `network`.", examples=["ert"]
+        default=None, max_length=16, description="`hog-svm`, `ert` or `network`."
     )
-    site: names.Name | None = Field(
-        default=None, description="Only models of this site.", examples=["site-a"]
-    )
-    name: names.Name | None = Field(
-        default=None, description="Only models of this name.", examples=["face-68"]
-    )
+    site: names.Name | None = Field(default=None, description="Only models of this site.")
+    name: names.Name | None = Field(default=None, description="Only models of this name.")
     model: list[str] = Field(
         default=[],
         max_length=200,
         description="Only these, by address with the number of the version; also withdrawn ones.",
-        examples=[["pool://site-a/face-68@2"]],
     )
-    dataset_digest: names.Digest | None = Field(
-        default=None, description="Only on this data set.", examples=["60ab" * 16]
-    )
-    limit: int = Field(
-        default=50, ge=1, le=200, description="Maximum number of items of the page.", examples=[50]
-    )
+    dataset_digest: names.Digest | None = Field(default=None, description="Only on this data set.")
+    limit: int = Field(default=50, ge=1, le=200, description="Maximum number of items of the page.")
     cursor: str | None = Field(
-        default=None,
-        max_length=200,
-        description="`next_cursor` of the previous page.",
-        examples=["djE6YmVmb3JlPTQy"],
+        default=None, max_length=200, description="`next_cursor` of the previous page."
     )
 
 

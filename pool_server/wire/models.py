@@ -123,7 +123,7 @@ class ModelVersionResponse(BaseModel):
     )
 
     @computed_field(  # type: ignore[prop-decorator]
-        description="The permanent address of this version.", examples=["pool://site-a/face-68@2"]
+        description="The permanent address of this version."
     )
     @property
     def address(self) -> str:
@@ -196,56 +196,45 @@ class ModelFilters(BaseModel):
     """The filters of a listing; a version must pass every one."""
 
     kind: str | None = Field(
-        default=None, max_length=16, description="`hog-svm`, `ert` or `network`.", examples=["ert"]
+        default=None, max_length=16, description="`hog-svm`, `ert` or `network`."
     )
-    site: names.Name | None = Field(
-        default=None, description="Only of this site.", examples=["site-a"]
-    )
-    name: names.Name | None = Field(
-        default=None, description="Only models of this name.", examples=["face-68"]
-    )
+    site: names.Name | None = Field(default=None, description="Only of this site.")
+    name: names.Name | None = Field(default=None, description="Only models of this name.")
     label: list[str] = Field(
         default=[],
         description="`KEY=VALUE`, `KEY` alone for any value, or a bound such as `KEY>=NUMBER` "
         "(also `>`, `<`, `<=`) for labels that are numbers; repeat to demand several.",
-        examples=[["population=infant", "images>=500"]],
     )
     metric: list[str] = Field(
         default=[],
         description="`NAME<VALUE`, or with `<=`, `>`, `>=`, `=`; repeat to demand several.",
-        examples=[["mean_error<0.08"]],
     )
     text: str = Field(
         default="",
         max_length=200,
         description="Words that must all occur in name, site, description or labels, also within "
         "other words; of one or two letters or digits, as a word.",
-        examples=["air-puff hose"],
     )
     mergeable_with: str | None = Field(
         default=None,
         max_length=300,
         description="Address or `sha256:DIGEST` of a model of the pool: only versions that some "
         "method can merge with it, itself excluded.",
-        examples=["pool://site-a/face-68@2"],
     )
     mergeable_key: list[str] = Field(
         default=[],
         description="`METHOD:KEY` of a file that need not be in the pool; repeat for each method. "
         "Only versions that have one of the keys.",
-        examples=[["wba-cascade:ert/68"]],
     )
     state: StateChoice | None = Field(
         default=None,
         description="Only versions in this state. Default: available versions, and "
         "drafts and "
         "quarantined versions of your own site; `any` adds withdrawn ones.",
-        examples=["available"],
     )
     latest: bool = Field(
         default=False,
         description="Only the newest version of each model: of those available, or in `state`.",
-        examples=[True],
     )
 
 
@@ -257,16 +246,12 @@ class ModelQuery(ModelFilters):
         max_length=80,
         description="`created`, `name` or `metric.NAME`, with the prefix `-` for descending: "
         "`-created` has the newest first. Sorting by a metric omits versions without it.",
-        examples=["-created", "metric.mean_error"],
     )
-    limit: int = Field(
-        default=50, ge=1, le=200, description="Maximum number of items of the page.", examples=[50]
-    )
+    limit: int = Field(default=50, ge=1, le=200, description="Maximum number of items of the page.")
     cursor: str | None = Field(
         default=None,
         max_length=400,
         description="`next_cursor` of the previous page, with the same `sort`.",
-        examples=["WyJ2MiIsIi1jcmVhdGVkIiw0Miw0Ml0"],
     )
 
 

@@ -126,6 +126,7 @@ class IdentityResponse(BaseModel):
 
 
 TokenKind = Literal["program", "feed", "sign-on"]
+"""`feed` is no longer made: such a token of an older pool is refused everywhere."""
 Scopes = Annotated[
     list[Scope] | None,
     Field(max_length=32, description="Limits of the token; null: all rights of its role."),
@@ -138,11 +139,6 @@ class TokenRequest(RequestModel):
 
     site: Name
     name: Name
-    kind: Literal["program", "feed"] = Field(
-        default="program",
-        description="`feed`: it reads only the feed of the site's events, and may stand in the "
-        "feed's address. Its role and scopes follow from that.",
-    )
     role: Role = "contributor"
     pool_wide: bool = Field(
         default=False, description="The role holds for every site; only pool admins give this."
@@ -164,15 +160,6 @@ class TokenRequest(RequestModel):
     def _is_of_one(self) -> "TokenRequest":
         if self.for_machine and self.user is not None:
             raise ValueError("a token is either of a user or for_machine, not both")
-        return self
-
-    @model_validator(mode="after")
-    def _reads_the_feed_only(self) -> "TokenRequest":
-        if self.kind == "feed":
-            role = self.role if "role" in self.model_fields_set else "viewer"
-            if self.pool_wide or role != "viewer" or self.scopes not in (None, ["events"]):
-                raise ValueError("a feed token is a viewer's, for the scope events of its site")
-            self.role, self.scopes = "viewer", ["events"]
         return self
 
 
@@ -312,7 +299,7 @@ class InvitationCreatedResponse(InvitationResponse):
 class DeviceRequest(RequestModel):
     """Ask for a token for this computer, which its user allows in a browser (RFC 8628)."""
 
-    computer: Name = Field(description="Name of the computer, for its user.", examples=["desk"])
+    computer: Name = Field(description="Name of the computer, for its user.")
 
 
 class DeviceResponse(BaseModel):

@@ -79,8 +79,8 @@ class InvitationRecord(base.Record):
 class TokenRecord(base.Record):
     """A named token of a site; of the secret only the SHA-256 is kept.
 
-    `kind` is ``program``, ``feed`` or ``sign-on``. A feed token only reads the feed of its site's
-    events; one of a sign-on only carries its user's sessions, as nobody knows its secret.
+    `kind` is ``program`` or ``sign-on``. One of a sign-on only carries its user's sessions, as
+    nobody knows its secret. One of the kind ``feed``, of an older pool, is refused everywhere.
     `role` holds for the token's own site, with `pool_wide` for every site. `scopes` narrow the
     role's permissions; None: all of them. The secret has 256 random bits, so that a
     plain hash is as good as a slow one.

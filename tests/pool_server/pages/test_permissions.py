@@ -48,7 +48,7 @@ PAGES: dict[str, tuple[str, int, int]] = {
     "/admin/audit": ("admin", 403, 200),
 }
 # Without a log-in: not behind a session, or a page of its own for strangers.
-OPEN = {"/", "/docs", "/login", "/static/{digest}/{name}"}
+OPEN = {"/", "/login", "/static/{digest}/{name}"}
 OPEN |= {"/login/with/{name}", "/login/back/{name}"}
 # For people that an institute has logged in, and for no token: see the tests of that log-in.
 OPEN |= {"/login/device"}
@@ -183,7 +183,7 @@ def test_lists_leave_out_models_that_the_visitor_may_not_see(browsers: dict[str,
 def test_a_foreign_contributor_changes_nothing(
     browsers: dict[str, Browser], places: dict[str, str], path: str
 ) -> None:
-    fields = {"reason": "quality", "site": SITE, "name": "stolen", "role": "admin", "kind": "feed"}
+    fields = {"reason": "quality", "site": SITE, "name": "stolen", "role": "admin"}
     answer = browsers["foreign"].post(path.format(**places), fields, form_on="/account")
     assert answer.status_code in {403, 404} or 'role="alert"' in answer.text
     assert browsers["viewer"].get("/models/pages-a/shared@1").status_code == 200

@@ -42,14 +42,6 @@ def test_a_wrong_token_is_refused_in_words(pool: PoolDriver) -> None:
     assert "pool_wrong" not in answer.text
 
 
-def test_a_feed_token_does_not_log_in(pool: PoolDriver) -> None:
-    pool.secret("feeds", "admin")
-    made = pool.admin.post(
-        "/api/v1/tokens", json={"site": "feeds", "name": "reader", "kind": "feed"}
-    )
-    assert Browser(pool).post("/login", {"token": made.json()["secret"]}).status_code == 401
-
-
 def test_revoking_the_token_ends_the_session_at_once(pool: PoolDriver) -> None:
     pool.secret("revoked", "viewer")
     made = pool.admin.post("/api/v1/tokens", json={"site": "revoked", "name": "gone"}).json()

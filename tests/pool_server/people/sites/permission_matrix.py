@@ -40,7 +40,7 @@ UNKNOWN_DIGEST = sha256(b"of the permission matrix")
 OPEN: dict[tuple[str, str], tuple[int, ...]] = {
     **{
         ("GET", path): EVERYBODY
-        for path in ("/healthz", "/readyz", "/api/v1", "/", "/docs", "/openapi.json")
+        for path in ("/healthz", "/readyz", "/api/v1", "/", "/openapi.json")
     },
     ("HEAD", "/openapi.json"): EVERYBODY,
     **{
@@ -78,7 +78,6 @@ POST   403 403 200 200 200 200 ~/models/{site}/{name}/versions/{reference}/succe
 GET    200 200 200 200 200 200 ~/withdrawals
 POST   200 200 200 200 200 200 ~/withdrawals/check
 GET    200 200 200 200 200 200 ~/events
-GET    200 200 200 200 200 200 ~/events/feed
 GET    403 403 403 403 200 200 ~/audit
 POST   403 403 200 200 200 200 ~/sites/{site}/keys/challenge
 POST   403 403 201 201 201 201 ~/sites/{site}/keys

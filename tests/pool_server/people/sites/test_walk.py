@@ -78,7 +78,6 @@ def outsiders(pool: PoolDriver) -> dict[str, str | None]:
 
     make("wide-viewer", role="viewer", pool_wide=True)
     make("narrow", role="admin", scopes=["models:read", "rounds"])
-    make("feed", kind="feed")
     expired, revoked = make("expired", role="admin"), make("revoked", role="admin")
     pool.admin.delete(f"/api/v1/tokens/{revoked['token_id']}").raise_for_status()
     for user in ("ada", "eve"):

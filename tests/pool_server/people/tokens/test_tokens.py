@@ -1,11 +1,13 @@
 """Tokens: their owners, their rights, their ends."""
 
+import sqlite3
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
+from tests.pool_server.pages.browser import Browser
 from tests.pool_server.pool_driver import PoolDriver, error_of, pool_in_process, upload
 
 
@@ -55,6 +57,16 @@ def test_a_revoked_token_frees_its_name(pool: PoolDriver) -> None:
     assert "revoked" in refused.json()["error"]["message"]
     second = pool.admin.post("/api/v1/tokens", json=request)
     assert second.status_code == 201
+
+
+def test_a_feed_token_of_an_older_pool_is_refused_everywhere(tmp_path: Path) -> None:
+    with pool_in_process(tmp_path) as pool:
+        made = create(pool.admin, "admin", "reader", role="admin", pool_wide=True).json()
+        with sqlite3.connect(pool.settings.database_file) as database:
+            database.execute("UPDATE tokens SET kind = 'feed' WHERE id = ?", [made["token_id"]])
+        refused = pool.client(made["secret"]).get("/api/v1/whoami")
+        assert error_of(refused) == (403, "not_allowed")
+        assert Browser(pool).post("/login", {"token": made["secret"]}).status_code == 401
 
 
 def test_a_pool_keeps_an_admin(tmp_path: Path) -> None:

@@ -1,11 +1,16 @@
-"""The feed of a site's events."""
+"""The events of a site."""
 
+import ast
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
+import pool_server
+from pool_server.activity.events import TITLES, describe_event
+from pool_server.registry.access import PUBLISH, QUARANTINE, RELEASE
 from tests.pool_server.lineage.withdrawals.families import Family, three_merges
 from tests.pool_server.pool_driver import PoolDriver, error_of
 
@@ -83,3 +88,25 @@ def test_events_of_many_processes_arrive_in_order_without_gaps(pool: PoolDriver)
     assert sorted(event["subject"] for event in seen) == [
         f"pool://{family.address(name)}@1" for name in names
     ]
+
+
+def test_every_kind_of_event_has_a_sentence() -> None:
+    assert {"version.flagged", "key.revoked", "model.deleted"} <= kinds_in_source()
+    steps = {f"version.{step.word}" for step in (PUBLISH, QUARANTINE, RELEASE)}
+    assert kinds_in_source() | steps == set(TITLES)
+    assert describe_event("version.sung", "pool://a/b@1", {}) == "version.sung: a/b@1"
+
+
+def kinds_in_source() -> set[str]:
+    """Return the kinds of events that the server names: in constants, or where it writes one."""
+    kinds = set()
+    for path in Path(pool_server.__file__).parent.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            match node:
+                case ast.Assign(targets=[ast.Name(name)], value=ast.Constant(str(kind))):
+                    kinds |= {kind} if name.endswith("_EVENT") else set()
+                case ast.Call(func=ast.Name("write_event"), args=[_, _, ast.Constant(kind), *_]):
+                    kinds.add(kind)
+                case ast.Call(func=ast.Name("NewEvent"), args=[_, ast.Constant(kind), *_]):
+                    kinds.add(kind)
+    return kinds
