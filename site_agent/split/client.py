@@ -50,7 +50,7 @@ from site_agent.work.measurements import peak_memory_bytes
 
 _POLL_S = 0.2
 _HEADER_BYTES = 64 * 1024
-_START_AGAIN = frozenset({"round", "attempt", "step", "step_changed", "turn", "closing"})
+_START_AGAIN = frozenset({"round", "attempt", "step", "step_changed", "closing"})
 """Codes of conflicts after which the client asks for the state of the round."""
 
 Note = Callable[[str], None]
@@ -178,9 +178,8 @@ class SplitClient:
                 break
             number, site = int(status["round"]), self.kit.name
             is_done = site in status["done"]
-            # In V2, sites train in turn; otherwise all may train at once.
             sums_part = self._lab is not None and not self.kit.plan.trains_server_alone
-            if not sums_part if is_done else status["turn"] not in ("", site):
+            if is_done and not sums_part:
                 time.sleep(_POLL_S)
                 continue
             try:
@@ -224,11 +223,8 @@ class SplitClient:
         """Train in a round, and send both results."""
         plan, digest = self.kit.plan, str(status["client_digest"])
         part_checks.require_safe_part(f"{number} of {plan.rounds}", part, self._samples, plan)
-        if plan.variant == "mean-smashed":
-            self._send_means(number, part, status)
-            return
         if plan.trains_server_alone:
-            self._send_smashed(frozen.smash(part, self._samples, plan, self._alter(part)), number)
+            self._send_means(number, part, status)
             return
         attempt = self._begin(number, status)
         path = f"/rounds/{number}/{attempt}"
@@ -323,7 +319,7 @@ class SplitClient:
             return
         mean = (total.network.tensors[name] for name in frozen.SmashedData.NAMES)
         summed = frozen.SmashedData(*(x.astype(np.float32) * len(kit.sites) for x in mean))
-        self._send_smashed(means.mean(summed), number, by_one=min(kit.sites))
+        self._send_smashed(means.mean(summed), number)
         self._rounds += 1
 
     def _train(self, part: StateDict, remote: RemoteServer, number: int) -> training.ClientUpdate:
@@ -416,19 +412,19 @@ class SplitClient:
             self._ledger.append({"kind": "attempt", "round": str(number), "attempt": attempt})
         return attempt
 
-    def _send_smashed(self, made: frozen.SmashedData, number: int, *, by_one: str = "") -> None:
-        """Send smashed data once; `by_one`: the one site that sends them, where all have them."""
+    def _send_smashed(self, made: frozen.SmashedData, number: int) -> None:
+        """Send the means, which all sites have, if this is the first site; the others confirm."""
         pieces, digest = 0, hashlib.sha256()
         for first in range(0, len(made), messages.ROWS_AT_ONCE):
             rows = slice(first, first + messages.ROWS_AT_ONCE)
             body = messages.encode_arrays({name: x[rows] for name, x in vars(made).items()})
             digest.update(body)
-            if by_one in ("", self.kit.name):
+            if self.kit.name == min(self.kit.sites):
                 self._server.call("POST", f"/smashed/{number}/{pieces}", body)
                 pieces += 1
         content = {"pieces": pieces, "samples": len(self._samples), "digest": digest.hexdigest()}
         self._server.post_json(f"/smashed/{number}/end", content)
-        self._note(f"sent {'means of ' if by_one else ''}smashed data of {len(made)} images")
+        self._note(f"sent means of smashed data of {len(made)} images")
 
     def _report(self, began_s: float, digest: str) -> ClientReport:
         server, aggregator = self._server, self._aggregator

@@ -144,14 +144,17 @@ def _require_possible(
     require_names(names, addresses)
     if len(names) < FEWEST_SITES:
         raise InvalidInputError(f"found {len(names)} sites, expected at least {FEWEST_SITES}")
+    if plan.variant not in ("v1", "mean-smashed"):
+        raise InvalidInputError(
+            f"variant {plan.variant}: processes hold v1 and mean-smashed",
+            hint="'poolctl split simulate' and 'study split' hold the others in one process",
+        )
     if charter is None and plan.variant == "mean-smashed":
         raise InvalidInputError(
             "mean-smashed needs a secure sum, as the main server would see the smashed data before "
             "their mean",
             hint="give the charter of one ('poolctl secure charter create')",
         )
-    if charter is not None and plan.variant == "frozen-client":
-        raise InvalidInputError("frozen-client has no means over sites that could be summed")
     if charter is not None and set(charter.labs) != set(names):
         raise InvalidInputError(
             f"the charter's labs are {', '.join(sorted(charter.labs))}, expected the sites "

@@ -1,11 +1,9 @@
 """The main server: it trains the server parts on smashed data, and closes the rounds.
 
-It has one session a site: the site's attempt at the round, with a server part of its own (V1) or
-the one of all sites (V2), the number of the next step, and the answer to the last one. A session
-lives in memory; a server that is killed has lost it, and the site restarts its round. Finished
-work (`done`) is on disk before the site hears of it. In V2 the sites of a round train one part,
-one after the other: the part and its optimiser are on disk after each turn, in one file with the
-sites that have had their turn. A turn that takes too long is given up, and the part is unchanged.
+It has one session a site: the site's attempt at the round, with a server part of its own, the
+number of the next step, and the answer to the last one. A session lives in memory; a server that is
+killed has lost it, and the site restarts its round. Finished work (`done`) is on disk before the
+site hears of it.
 
 Possible liars: a site, about everything that it sends. Bodies are bounded and checked
 (`messages`), a step cannot be taken twice, and finished parts are checked as those of rounds are.
@@ -15,9 +13,8 @@ import hashlib
 import math
 import threading
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,81 +22,15 @@ import torch
 
 from aggregators.methods.networks.round_files import check_network_contribution
 from aggregators.models import Float32, StateDict
-from aggregators.whole_file import whole_file
 from site_agent.errors import ConflictError, InvalidInputError
 from site_agent.federated.local_training import subtract_network
 from site_agent.split.kits import START, SplitKit
 from site_agent.split.messages import BodyShape, body_shapes, decode_arrays, encode_arrays
 from site_agent.split.parts import cut_of, to_part_module
-from site_agent.split.plan import FEWEST_SITES, SplitPlan
+from site_agent.split.plan import FEWEST_SITES
 from site_agent.split.rounds_folder import Roster, RoundsFolder, SmashedStore, Taken
 from site_agent.split.training import ServerHalf, as_tensor, contribution_of
 from site_agent.training.gaze.loop import repeatable
-
-
-class Turns:
-    """The turns of the sites in the current round.
-
-    `done`: The sites that have had their turn, in their order.
-    """
-
-    def __init__(self, plan: SplitPlan, rounds: RoundsFolder) -> None:
-        self._plan, self._rounds = plan, rounds
-        self.done: dict[str, Taken] = {}
-        self._skipped: set[str] = set()
-        self._order: tuple[str, ...] = ()
-        self._limit_s, self._began_s = 0.0, 0.0
-
-    def open(self, sites: Collection[str], limit_s: float, now_s: float) -> None:
-        """Begin a round, or resume one from the turns on disk."""
-        if self._plan.variant != "v2" or self._rounds.is_finished:
-            return
-        self._order = self._plan.order_in(self._rounds.number, sites)
-        self._limit_s, self._began_s = limit_s / max(1, len(self._order)), now_s
-        self.done, self._skipped = {}, set()
-        if self._path.is_file():
-            self.done = {name: Taken(*item) for name, item in self._read()["done"].items()}
-
-    def current_site(self, now_s: float) -> str | None:
-        """Return the site at its turn; a turn that took too long goes to the next site."""
-        for site in self._order:
-            if site in self.done or site in self._skipped:
-                continue
-            if now_s - self._began_s <= self._limit_s:
-                return site
-            self._skipped.add(site)
-            self._began_s = now_s
-        return None
-
-    def skip_all(self) -> None:
-        """Give up all turns that are not over."""
-        self._skipped.update(self._order)
-
-    def restore(self, half: ServerHalf) -> None:
-        """Put a server part where the last turn left it."""
-        if self.done:
-            half.load(self._read()["half"])
-
-    def keep(self, site: str, entry: Taken, half: ServerHalf) -> None:
-        """End a turn; it is on disk when this returns."""
-        finished = {**self.done, site: entry}
-        listed = {name: (item.attempt, item.samples) for name, item in finished.items()}
-        with whole_file(self._path) as file:
-            torch.save({"half": half.state(), "done": listed}, file)
-        self.done = finished
-
-    def forget(self) -> None:
-        """End the round."""
-        self.done, self._skipped = {}, set()
-
-    @property
-    def _path(self) -> Path:
-        return self._rounds.round_folder / "turns.pt"
-
-    def _read(self) -> dict[str, Any]:
-        content: dict[str, Any] = torch.load(self._path, weights_only=True)
-        return content
-
 
 _MOST_SAMPLES = 10_000_000
 _MOST_ATTEMPTS = 10_000
@@ -144,8 +75,6 @@ class MainServer:
         self.shapes: dict[str, BodyShape] = body_shapes(kit.plan)
         self._first_client, self.is_secure = kit.first_client, bool(kit.charter)
         self._sessions: dict[str, _Session] = {}
-        self._turns = Turns(self.plan, self.rounds)
-        self._folder = kit.folder
         self.stopped = False
         self._open_round(frozenset(self._sites))
 
@@ -162,7 +91,6 @@ class MainServer:
                 "finished": self.rounds.is_finished,
                 "stopped": self.stopped,
                 "client_digest": self._client_digest(),
-                "turn": self._turn() or "",
                 "done": {name: asdict(entry) for name, entry in finished.items()},
                 "samples": {name: known.samples for name, known in self._sessions.items()},
                 "expected": sorted(self._expected),
@@ -188,11 +116,7 @@ class MainServer:
                     raise ConflictError(
                         f"attempt {known.attempt} is under way, not {attempt}", code="attempt"
                     )
-            if self.plan.variant == "v2" and self._turn() != site:
-                raise ConflictError(f"it is the turn of {self._turn()}", code="turn")
             half = ServerHalf(self.rounds.model.network, self.plan, number, samples=samples)
-            if self.plan.variant == "v2":
-                self._turns.restore(half)
             self._sessions[site] = _Session(number, attempt, samples, half)
             self._expected |= {site}
 
@@ -236,8 +160,6 @@ class MainServer:
                     f"attempt {attempt} of {place.site} is under way, not {place.attempt}",
                     code="attempt",
                 )
-            if self.plan.variant == "v2" and self._turn() != place.site:
-                raise ConflictError(f"it is the turn of {self._turn()}", code="turn")
             return session
 
     def done(self, site: str, number: int, attempt: int, steps: int) -> None:
@@ -261,14 +183,11 @@ class MainServer:
 
     @property
     def smashed(self) -> SmashedStore:
-        """The smashed data that are sent once, or the means of the round under way."""
-        place = self.rounds.round_folder if self.is_secure else self._folder
-        return SmashedStore(
-            place / "smashed", self.shapes["smashed"], of_means=self.plan.variant == "mean-smashed"
-        )
+        """The means of smashed data of the round under way."""
+        return SmashedStore(self.rounds.round_folder / "smashed", self.shapes["smashed"])
 
     def take_smashed(self, site: str, number: int, index: int, body: bytes) -> None:
-        """Keep smashed data without their gradients; the same message again changes nothing."""
+        """Keep means of smashed data; the same message again changes nothing."""
         with self._lock:
             self._require_open(site, number)
             decode_arrays(body, self.shapes["smashed"])
@@ -277,7 +196,7 @@ class MainServer:
     def finish_smashed(
         self, site: str, number: int, pieces: int, samples: int, digest: str
     ) -> None:
-        """Note that a site has sent all of its smashed data, or knows the same means."""
+        """Note that a site has sent all means, or knows the same ones."""
         with self._lock:
             self._require_open(site, number)
             self.smashed.finish(site, pieces, samples, digest)
@@ -312,8 +231,6 @@ class MainServer:
                 return begun
             finished = self._done()
             late = self.is_late()
-            if late and self.plan.variant == "v2":
-                self._turns.skip_all()
             if self.is_secure:
                 return finished if set(finished) == set(self._sites) else None
             complete = self._expected <= set(finished)
@@ -338,22 +255,18 @@ class MainServer:
         with self._lock:
             number = self.rounds.number
             make: Callable[[], StateDict] | None = None
-            if self.plan.variant == "v2":
-                make = self._turned
-            elif self.plan.trains_server_alone:
+            if self.plan.trains_server_alone:
                 make = lambda: self.smashed.train(  # noqa: E731
                     self.rounds.model.network, self.plan, number, tuple(roster)
                 )
             self.rounds.close(number, roster, make=make, client_digest=client_digest)
             self._sessions.clear()
-            self._turns.forget()
             self._open_round(frozenset(roster) | self._seen)
 
     def _open_round(self, expected: frozenset[str]) -> None:
         self._expected = set(expected) & set(self._sites)
         self._seen: set[str] = set()
         self._deadline_s = self._clock() + self._limit_s
-        self._turns.open(self._expected, self._limit_s, self._clock())
 
     def _require_open(self, site: str, number: int) -> None:
         self._seen.add(site)
@@ -364,14 +277,7 @@ class MainServer:
         closed = self.rounds.closed
         return closed[-1].client_digest if closed else self._first_client
 
-    def _turn(self) -> str | None:
-        if self.plan.variant != "v2" or self.rounds.is_finished:
-            return None
-        return self._turns.current_site(self._clock())
-
     def _done(self) -> dict[str, Taken]:
-        if self.plan.variant == "v2":
-            return dict(self._turns.done)
         if self.plan.trains_server_alone:
             return self.smashed.complete()
         return {site: entry for site, (entry, _) in self.rounds.contributions().items()}
@@ -382,9 +288,6 @@ class MainServer:
         return (session.waits_for or "forward",)
 
     def _keep(self, site: str, session: _Session) -> None:
-        if self.plan.variant == "v2":
-            self._turns.keep(site, Taken(session.attempt, session.samples), session.half)
-            return
         base = self.rounds.model
         tensors = subtract_network(session.half.trained(), base.network)
         made = contribution_of(
@@ -393,11 +296,6 @@ class MainServer:
         settings = self.plan.training.shared()
         check_network_contribution(made, base.network, base_digest=base.digest, settings=settings)
         self.rounds.add(site, session.attempt, made)
-
-    def _turned(self) -> StateDict:
-        half = ServerHalf(self.rounds.model.network, self.plan, self.rounds.number)
-        self._turns.restore(half)
-        return half.trained()
 
     def _take_step(
         self, session: _Session, kind: str, step: int, arrays: dict[str, Float32]

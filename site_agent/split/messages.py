@@ -9,7 +9,7 @@ step            ``smashed`` (n, ...), ``head`` (n, 2), ``gaze`` (n, 2)
 its answer      ``gradient`` (n, ...), ``loss`` (n,), each the mean of the step
 forward         ``smashed`` (n, ...); the answer ``features`` (n, ...)
 backward        ``gradient`` (n, ...); the answer ``gradient`` (n, ...)
-smashed         ``smashed``, ``head``, ``gaze`` as in a step, for images sent once
+smashed         ``smashed``, ``head``, ``gaze`` as in a step: means over all sites
 predict         ``smashed`` (n, ...), ``head`` (n, 2) without a tail; the answer ``found``
 ==============  =============================================================================
 

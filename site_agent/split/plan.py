@@ -24,7 +24,6 @@ PERSONS_IN_ONE_PROCESS = (
     "without it; 'poolctl study split --set methods=dp-person'\nholds it in one process"
 )
 
-NoiseKind = Literal["laplace", "gaussian"]
 NoiseScale = Literal["guaranteed", "thesis"]
 
 FEWEST_SITES = 3
@@ -59,10 +58,9 @@ class SplitPlan(BaseModel):
     """Each site's training settings; the seed is that of the whole training."""
     dp_covers: Covers = "client"
     """The scope of `training.dp_epsilon`; unused without it."""
-    noise: NoiseKind = "laplace"
-    """Noise on smashed data; see `site_agent.split.noise`."""
     noise_level: float = Field(default=0.0, ge=0, le=1000)
-    """Scale of the noise in units of the sensitivity; 0: none."""
+    """Scale of the Laplace noise on smashed data in units of the sensitivity; 0: none. See
+    `site_agent.split.noise`."""
     noise_scale: NoiseScale = "guaranteed"
     """``guaranteed``: the sensitivity bounds any change of an image. ``thesis``: the norm of the
     kernels as a matrix, which sites hold at 1; one pixel can change smashed data more."""

@@ -22,7 +22,7 @@ from site_agent.errors import ConflictError, InvalidInputError
 from site_agent.federated.plan import RoundModel, combine, first_model
 from site_agent.plain_json import write_json
 from site_agent.split import kits, noise, private_steps
-from site_agent.split.frozen import MeansPlan, SmashedData, train_on_union
+from site_agent.split.frozen import MeansPlan, SmashedData
 from site_agent.split.messages import BodyShape, decode_arrays
 from site_agent.split.parts import join_parts
 from site_agent.split.plan import FEWEST_SITES, SplitPlan
@@ -270,13 +270,13 @@ _MOST_PIECES = 100_000
 
 
 class SmashedStore:
-    """The smashed data of all sites, in files as they came.
+    """The means of smashed data over all sites in a round, in files as they came.
 
-    `shape`: Of each piece. `of_means`: They are means over all sites, of one round.
+    `shape`: Of each piece.
     """
 
-    def __init__(self, folder: Path, shape: BodyShape, *, of_means: bool = False) -> None:
-        self._folder, self._shape, self._of_means = folder, shape, of_means
+    def __init__(self, folder: Path, shape: BodyShape) -> None:
+        self._folder, self._shape = folder, shape
 
     def add(self, site: str, index: int, body: bytes) -> None:
         """Keep a piece, from 0 on; the same one again changes nothing."""
@@ -294,25 +294,24 @@ class SmashedStore:
         write_whole(path, body)
 
     def finish(self, site: str, pieces: int, samples: int, digest: str) -> None:
-        """Note that a site's data are complete.
+        """Note that a site knows the means, of which one site sends the pieces.
 
-        `digest`: SHA-256 of all pieces. Of means, which all sites know, one site sends the pieces.
+        `digest`: SHA-256 of all pieces.
         """
         sent = hashlib.sha256()
         for path in self._paths(site, pieces):
             sent.update(path.read_bytes())
-        others = {end["digest"] for end in self._ends().values()} if self._of_means else set()
+        others = {end["digest"] for end in self._ends().values()}
         if {digest, *others} != {digest} or (pieces and sent.hexdigest() != digest):
             raise InvalidInputError(f"{site}: the smashed data are not those of the other sites")
-        size = sum(len(piece) for piece in self._pieces(site, pieces))
-        if samples < 1 or (not self._of_means and size != samples):
-            raise InvalidInputError(f"found {size} samples in {pieces} pieces, expected {samples}")
+        if samples < 1:
+            raise InvalidInputError(f"found {samples} samples, expected at least 1")
         end = {"pieces": pieces, "samples": samples, "digest": digest}
         (self._folder / site).mkdir(parents=True, exist_ok=True)
         write_json(self._folder / site / _END, end)
 
     def complete(self) -> dict[str, Taken]:
-        """Return the sites with complete data."""
+        """Return the sites that know the means."""
         return {site: Taken(1, end["samples"]) for site, end in self._ends().items()}
 
     def _ends(self) -> dict[str, dict[str, Any]]:
@@ -322,19 +321,18 @@ class SmashedStore:
     def train(
         self, part: StateDict, plan: SplitPlan, number: int, sites: Sequence[str]
     ) -> StateDict:
-        """Return the server part after a round on the data of these sites."""
-        ends, data = self._ends(), {}
-        for site in sites:
-            if parts := self._pieces(site, ends[site]["pieces"]):
-                arrays = zip(*(vars(piece).values() for piece in parts), strict=True)
-                data[site] = SmashedData(*(np.concatenate(values) for values in arrays))
-        if not self._of_means:
-            return train_on_union(part, data, plan, number)
-        counts = {site: int(ends[site]["samples"]) for site in sites}
-        expected = MeansPlan.of(plan, number, counts)
-        if [len(means) for means in data.values()] != [expected.rows]:
+        """Return the server part after a round on the means over these sites."""
+        ends = self._ends()
+        pieces = [
+            SmashedData(**decode_arrays(path.read_bytes(), self._shape))
+            for site in sites
+            for path in self._paths(site, ends[site]["pieces"])
+        ]
+        expected = MeansPlan.of(plan, number, {site: int(ends[site]["samples"]) for site in sites})
+        if sum(map(len, pieces)) != expected.rows:
             raise InvalidInputError(f"expected {expected.rows} means, from one site")
-        return expected.train(part, *data.values())
+        arrays = zip(*(vars(piece).values() for piece in pieces), strict=True)
+        return expected.train(part, SmashedData(*map(np.concatenate, arrays)))
 
     def _paths(self, site: str, count: int) -> list[Path]:
         paths = [self._folder / site / f"{index:06}.safetensors" for index in range(count)]
@@ -342,9 +340,3 @@ class SmashedStore:
         if missing:
             raise InvalidInputError(f"{site}: the piece {missing[0]} is missing")
         return paths
-
-    def _pieces(self, site: str, count: int) -> list[SmashedData]:
-        return [
-            SmashedData(**decode_arrays(path.read_bytes(), self._shape))
-            for path in self._paths(site, count)
-        ]

@@ -8,7 +8,7 @@ halves are laid out in memory as those of whole networks, so that even the round
 import secrets
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
 from torch.nn import functional
@@ -141,15 +141,6 @@ class ServerHalf:
             self._step(len(x))
         assert x.grad is not None
         return (x.grad / scale).numpy()
-
-    def state(self) -> dict[str, Any]:
-        """Return the part and its optimiser, for `load`."""
-        return {"module": self.module.state_dict(), "optimiser": self._optimiser.state_dict()}
-
-    def load(self, state: dict[str, Any]) -> None:
-        """Restore a state that `state` returned."""
-        self.module.load_state_dict(state["module"])
-        self._optimiser.load_state_dict(state["optimiser"])
 
     def trained(self) -> StateDict:
         """Return the part as it is now."""

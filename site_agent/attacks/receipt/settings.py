@@ -1,7 +1,5 @@
 """The settings of attacks on smashed data."""
 
-from typing import Literal
-
 from pydantic import Field
 
 from site_agent.errors import InvalidInputError
@@ -14,11 +12,9 @@ class SmashedProbeSettings(Settings, error=InvalidInputError):
 
     cut: str = "pool1"
     """Where the network is cut; 'poolctl split plan' lists the cuts."""
-    noise: Literal["laplace", "gaussian"] = "laplace"
-    """On smashed data, with a `noise_level`."""
     noise_level: float = Field(default=0.0, ge=0)
+    """Of Laplace noise on smashed data, in units of the sensitivity."""
     noise_scale: NoiseScale = "guaranteed"
-    """In units of the sensitivity."""
     releases: int = Field(default=10, ge=1)
     """How often an image's smashed data are sent."""
     passes: int = Field(default=8, ge=1)

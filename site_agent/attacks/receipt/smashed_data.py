@@ -29,7 +29,7 @@ def attack_release(
 
     Raises `InvalidInputError`: the network cannot be cut there.
     """
-    noise = SmashedNoise(release.noise, release.noise_level, release.noise_scale)
+    noise = SmashedNoise(release.noise_level, release.noise_scale)
     settings = smashed.SmashedAttackSettings(
         passes=release.passes, releases=release.releases, seed=seed
     )

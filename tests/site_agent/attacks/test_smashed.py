@@ -40,7 +40,7 @@ def test_noise_hides_what_smashed_data_show_and_averaging_brings_it_back(
     part = split_network(new_network("gaze-lenet"), cut).client
     shown, hidden = (
         attack_smashed_data(
-            part, cut, shadow[::2], victims, SmashedNoise("laplace", level),
+            part, cut, shadow[::2], victims, SmashedNoise(level),
             settings=QUICK, attackers=attackers,
         )
         for level, attackers in ((0.0, ("A", "C")), (0.05, ("A", "B")))

@@ -27,7 +27,6 @@ SECURE = {
     "client parts": {"variant": "v1"},
     "means by gaze": {"variant": "mean-smashed", "pairs": "by-gaze"},
     "equal sites": {"variant": "v1", "mean": "sites"},
-    "turns": {"variant": "v2"},
     "means": {"variant": "mean-smashed"},
 }
 
