@@ -1,15 +1,13 @@
 """``poolctl federated provision|server|site``: the processes of live rounds."""
 
-import json
 import re
 from collections.abc import Sequence
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from aggregators.formats import file_digest, fingerprint, read_model
-from aggregators.methods import read_recipe, recipe_path
 from aggregators.methods.round_options import describe_protection, protect
 from cli.frame.errors import InputMissingError
 from cli.frame.options import Argument, DespiteFindingsOption, DryRunOption, Option, command, single
@@ -35,13 +33,11 @@ from site_agent.federated.live.messages import RoundReport
 from site_agent.federated.live.site_rules import SiteRules
 from site_agent.federated.live.submitting import FederationFolder, hold_live_rounds
 from site_agent.federated.plan import make_plan
-from site_agent.pool.client import PoolClient
 from site_agent.pool.profiles import host_of, rounds_folder
 from site_agent.pool.trust import trusted_sites
 from site_agent.rounds.contract import ContributionRules
 from site_agent.rounds.provenance import find_base_problems
 from site_agent.tasks.model_files import is_address
-from site_agent.tasks.uploading import model_address
 from site_agent.wording import count_words
 
 app = single()
@@ -174,7 +170,7 @@ def _find_base(invocation: Invocation, named: str) -> tuple[str, Path | None]:
     "submit",
     "federated submit kits/submit --base base.safetensors --method fedadam --rounds 10 -o run",
     "federated submit kits/submit --base site-a/gaze --method fedavg --rounds 20 -o run "
-    "--option epochs=2 --option learning_rate=0.05 --upload gaze-rounds",
+    "--option epochs=2 --option learning_rate=0.05",
 )
 def submit(
     invocation: Invocation,
@@ -190,9 +186,6 @@ def submit(
     round_limit_s: Annotated[
         float, Option("How long a site may train in a round, in seconds.", min=1)
     ] = 600.0,
-    upload: Annotated[
-        str | None, Option("Upload each round's network as a version.", "[SITE/]NAME")
-    ] = None,
     protection: ProtectionOption = None,
     dry_run: DryRunOption = False,
 ) -> Reply:
@@ -202,7 +195,8 @@ def submit(
     optimiser. Options are those of the method and of the sites' training (epochs, batch_size,
     learning_rate, ...). Sites train by a plan alone that they have named by the digest which
     --dry-run shows. When the command is interrupted, the rounds go on; run the same command again
-    to fetch them, or 'live stop' to end the rounds.
+    to fetch them, or 'live stop' to end the rounds. 'poolctl upload' publishes a network with its
+    recipe.
     """
     folder = read_kit(kit, "submitter")
     options = {"seed": seed, **method_options(option)}
@@ -218,22 +212,16 @@ def submit(
         return Reply(facts, [f"would hold {rounds} rounds of {method}", told, naming])
     invocation.note(naming)
     federation = FederationFolder(output, plan, network)
-    addresses: dict[int, str] = {}
-    with ExitStack() as open_things:
-        pool = None if upload is None else open_things.enter_context(invocation.pool())
-        name = "" if pool is None or upload is None else model_address(pool, upload)
-
-        def note_round(report: RoundReport) -> None:
-            invocation.note(_words(report))
-            if pool is not None:
-                addresses[report.number] = _publish(pool, name, federation, report)
-
-        progress = open_things.enter_context(invocation.progress("rounds"))
+    with invocation.progress("rounds") as progress:
         hold_live_rounds(
-            folder, federation, round_limit_s=round_limit_s, on_round=note_round, progress=progress
+            folder,
+            federation,
+            round_limit_s=round_limit_s,
+            on_round=lambda report: invocation.note(_words(report)),
+            progress=progress,
         )
     reports = federation.reports
-    items = [_facts(federation, report, addresses) for report in reports]
+    items = [asdict(report) | {"path": federation.network(report.number)} for report in reports]
     last = federation.network(reports[-1].number)
     data = {
         "plan": plan.model_dump(mode="json"),
@@ -244,21 +232,6 @@ def submit(
     return Reply(data, f"{last}  ({rounds} rounds, {reports[-1].digest[:12]}...)", [str(last)])
 
 
-def _publish(pool: PoolClient, name: str, federation: FederationFolder, report: RoundReport) -> str:
-    """Upload a round's network with its recipe, and return its address."""
-    network = federation.network(report.number)
-    plan = federation.plan
-    uploaded = pool.upload(
-        network,
-        name,
-        description=f"Round {report.number} of {plan.rounds} by {plan.method}, "
-        f"{len(report.updates)} sites.",
-        recipe=json.loads(read_recipe(recipe_path(network)).to_json()),
-        digest=report.digest,
-    )
-    return str(uploaded.version.address)
-
-
 def _words(report: RoundReport) -> str:
     reasons = {site: f" ({report.left_out[site]})" for site in report.left_out}
     names = [f"{site}{reasons.get(site, '')}" for site in report.missing]
@@ -267,10 +240,3 @@ def _words(report: RoundReport) -> str:
         f"round {report.number}: {len(report.updates)} sites{missing}, {report.seconds:.1f} s, "
         f"{report.digest[:12]}..."
     )
-
-
-def _facts(
-    federation: FederationFolder, report: RoundReport, addresses: dict[int, str]
-) -> dict[str, Any]:
-    place = {"path": federation.network(report.number), "address": addresses.get(report.number)}
-    return asdict(report) | place

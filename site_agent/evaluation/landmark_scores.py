@@ -50,7 +50,7 @@ class Normaliser:
 def normaliser_for(names: Sequence[str], requested: str | None = None) -> Normaliser:
     """Choose a normaliser for landmarks of these names.
 
-    `requested`: One of `NAMES`, or two groups of part names, ``"36,39/42,45"``. By default
+    `requested`: One of `NAMES`. By default
     ``"inter-ocular"`` where the landmarks are iBUG's 68, or an excerpt of them that is named by
     their numbers and has both eyes; ``"box"`` otherwise.
     """
@@ -65,16 +65,10 @@ def normaliser_for(names: Sequence[str], requested: str | None = None) -> Normal
         if groups is None:
             raise EvaluationError(
                 f"the normaliser {requested!r} needs the eyes of the 68-landmark scheme, and there "
-                f"are {len(names)} landmarks; use 'box', or name two groups of parts: '1,2/5,6'"
+                f"are {len(names)} landmarks; use 'box'"
             )
         return Normaliser(requested, *groups)
-    if requested.count("/") == 1:
-        first, second = (_named_group(names, group) for group in requested.split("/"))
-        return Normaliser("parts", first, second)
-    raise EvaluationError(
-        f"unknown normaliser {requested!r}; expected {', '.join(NAMES)}, "
-        "or two groups of parts '1,2/5,6'"
-    )
+    raise EvaluationError(f"unknown normaliser {requested!r}; expected {', '.join(NAMES)}")
 
 
 def _ibug_groups(
@@ -86,17 +80,6 @@ def _ibug_groups(
         return None
     first, second = (tuple(place[number] for number in group) for group in groups)
     return first, second
-
-
-def _named_group(names: Sequence[str], text: str) -> tuple[int, ...]:
-    group = [name.strip() for name in text.split(",") if name.strip()]
-    unknown = [name for name in group if name not in names]
-    if not group or unknown:
-        raise EvaluationError(
-            f"no landmark is called {', '.join(map(repr, unknown)) or 'nothing'}; "
-            f"there are {', '.join(names[:8])}{' ...' if len(names) > 8 else ''}"
-        )
-    return tuple(names.index(name) for name in group)
 
 
 FAILURE_THRESHOLDS = (0.08, 0.10)

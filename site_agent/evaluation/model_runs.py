@@ -28,8 +28,7 @@ class EvaluationSettings(Settings):
     threshold: float = 0.0
     """Detectors: added to the score that a face needs."""
     normaliser: str | None = None
-    """Landmark models: errors are divided by inter-ocular, outer-corners, box, none, or the
-    distance of two groups of parts: 36,39/42,45."""
+    """Landmark models: errors are divided by inter-ocular, outer-corners, box, or none."""
     resamples: int = 1000
     """Number of bootstrap samples for the intervals; 0: no intervals."""
     seed: int = 0

@@ -32,7 +32,6 @@ _UNITS = {
     "inter-ocular": " / distance of the eye centres",
     "outer-corners": " / distance of the outer eye corners",
     "box": " / square root of the box's area",
-    "parts": " / distance of the named landmarks",
     "none": " (pixels)",
 }
 

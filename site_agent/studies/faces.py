@@ -90,8 +90,7 @@ class ScoreSettings(Settings, error=InvalidInputError):
     """Settings of the scores."""
 
     normaliser: str | None = None
-    """Landmark models: errors are divided by inter-ocular, outer-corners, box, none, or the
-    distance of two groups of parts: 36,39/42,45."""
+    """Landmark models: errors are divided by inter-ocular, outer-corners, box, or none."""
     resamples: int = Field(default=1000, ge=0)
     """Number of bootstrap samples for the intervals; 0: no intervals."""
 

@@ -10,7 +10,7 @@ import numpy as np
 from site_agent.datasets.check import Finding, Severity
 from site_agent.datasets.gaze import records
 from site_agent.datasets.gaze.generic_layout import GENERIC
-from site_agent.datasets.gaze.mpiifacegaze import NORMALISED_FACES, ORIGINAL_FACES
+from site_agent.datasets.gaze.mpiifacegaze import NORMALISED_FACES
 from site_agent.datasets.gaze.mpiigaze import MPIIGAZE
 from site_agent.datasets.gaze.published import GAZECAPTURE, LPW, NVGAZE
 from site_agent.errors import AnnotationFileError
@@ -21,7 +21,6 @@ LAYOUTS: tuple[records.GazeLayout, ...] = (
     GENERIC,
     MPIIGAZE,
     NORMALISED_FACES,
-    ORIGINAL_FACES,
     GAZECAPTURE,
     NVGAZE,
     LPW,

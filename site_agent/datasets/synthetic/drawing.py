@@ -217,34 +217,6 @@ def _write_normalised(folder: Path, settings: EyeDrawing, number: int) -> int:
     return len(faces)
 
 
-def _write_original(folder: Path, settings: EyeDrawing, number: int) -> int:
-    from scipy.io import savemat
-
-    person, lines = folder / f"p{number:02d}", []
-    (person / "Calibration").mkdir(parents=True)
-    # This camera sees a face at 600 mm as the normalised one does.
-    camera = np.array([[960.0, 0, 640], [0, 960, 360], [0, 0, 1]])
-    calibration = {"cameraMatrix": camera, "distCoeffs": np.zeros((1, 5))}
-    savemat(person / "Calibration" / "Camera.mat", calibration)
-    for face in _faces(settings, number):
-        day = person / f"day{int(face.session[1:]) + 1:02d}"
-        day.mkdir(exist_ok=True)
-        frame = Image.new("RGB", (1280, 720))
-        frame.paste(Image.fromarray(face.picture), (640 - _FACE_PX // 2, 360 - _FACE_PX // 2))
-        file = day / f"{face.frame:04d}.png"
-        frame.save(file, compress_level=1)
-        centre = np.array([0.0, 0.0, 600.0])
-        target = centre + 600 * records.gaze_vectors(face.gaze[None])[0]
-        yaw = face.head[0]
-        corner = [640 - _FACE_PX // 2, 360 - _FACE_PX // 2]
-        places = np.reshape(face.landmarks, (6, 2)) + corner
-        numbers = [0, 0, *places.ravel(), 0, yaw, 0, *centre, *centre, *target]
-        cells = " ".join(f"{value:.6f}" for value in numbers)
-        lines.append(f"{day.name}/{file.name} {cells} left")
-    (person / f"{person.name}.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    return len(lines)
-
-
 def _write_gazecapture(folder: Path, settings: EyeDrawing, number: int) -> int:
     person = folder / f"{number:05d}"
     (person / "frames").mkdir(parents=True)
@@ -356,7 +328,6 @@ def _write_lpw(folder: Path, settings: EyeDrawing, number: int) -> int:
 
 _WRITERS = {
     "mpiifacegaze": _write_normalised,
-    "mpiifacegaze-original": _write_original,
     "gazecapture": _write_gazecapture,
     "nvgaze": _write_nvgaze,
     "lpw": _write_lpw,

@@ -45,15 +45,6 @@ def test_other_schemes_are_divided_by_the_box(names: tuple[str, ...]) -> None:
         normaliser_for(names, "inter-ocular")
 
 
-def test_groups_of_parts_can_be_named() -> None:
-    chosen = normaliser_for(("a", "b", "c"), "a, b/c")
-    assert chosen.scale(np.array([[0.0, 0], [2, 0], [1, 7]]), BOX) == 7
-    with pytest.raises(EvaluationError, match="no landmark is called 'z'"):
-        normaliser_for(("a", "b"), "a/z")
-    with pytest.raises(EvaluationError, match="no landmark is called"):
-        normaliser_for(("a", "b"), "a/")
-
-
 def test_unknown_names_are_refused_and_pixels_can_be_asked_for() -> None:
     assert normaliser_for(PADDED, "none").scale(points_of(PADDED), BOX) == 1
     with pytest.raises(EvaluationError, match="expected inter-ocular, outer-corners, box, none"):

@@ -18,14 +18,13 @@ from site_agent.datasets.synthetic.eye_patches.persons import (
     make_person,
     make_recording,
     session_numbers,
-    with_webcam,
 )
 from site_agent.datasets.synthetic.eye_patches.rendering import EyeFrames, render_patches
 from site_agent.errors import InvalidInputError
 from site_agent.settings import Settings
 from site_agent.work import Progress, no_progress
 
-_FRAME_STREAM, _NOISE_STREAM, _CAMERA_STREAM = 0xF4A, 0x40E, 0xCA3
+_FRAME_STREAM, _NOISE_STREAM = 0xF4A, 0x40E
 _HALF_EYE_DISTANCE_MM, _CAMERA_MM = 31.5, 600.0
 _TURN_LIMIT = np.deg2rad(28)
 _MOST = 100_000
@@ -44,8 +43,6 @@ class RenderSettings(Settings, error=InvalidInputError):
     """Two patches a frame, instead of one of either eye."""
     glasses: float = Field(default=0.25, ge=0, le=1)
     """Share of the persons with glasses, 0 to 1."""
-    camera: Literal["studio", "webcam"] = "studio"
-    """webcam: blurred, coarse, unevenly lit patches of turned heads, cut out less exactly."""
     seed: int = 0
     first_person: int = Field(default=0, ge=0)
     """Number of the first person; disjoint ranges share no person."""
@@ -64,9 +61,7 @@ class RenderSettings(Settings, error=InvalidInputError):
 class EyeDrawing(RenderSettings, error=InvalidInputError):
     """The settings of a data set of drawn eyes, in a layout."""
 
-    layout: Literal[
-        "folder", "mpiifacegaze", "mpiifacegaze-original", "gazecapture", "nvgaze", "lpw"
-    ] = "folder"
+    layout: Literal["folder", "mpiifacegaze", "gazecapture", "nvgaze", "lpw"] = "folder"
     """folder: eye patches with gaze.csv. The others are those of published data sets: full faces,
     phones for iTracker, and near-eye cameras with gaze (nvgaze) or the pupil (lpw)."""
 
@@ -112,12 +107,8 @@ def _rendered_sessions(settings: RenderSettings, number: int) -> Iterator[record
     counts = session_numbers(seed, number, rendered_count(settings, number), settings.sessions)
     for session, count in enumerate(counts):
         recording = make_recording(seed, number, session, skews, person)
-        webcam = settings.camera == "webcam"
-        camera = np.random.default_rng([_CAMERA_STREAM, seed, number, session])
-        if webcam:
-            recording = with_webcam(recording, camera)
         rng = np.random.default_rng([_FRAME_STREAM, seed, number, session])
-        gaze, head = _looks(person, recording, count, rng, 1.8 if webcam else 1.0)
+        gaze, head = _looks(person, recording, count, rng)
         common = {
             "opening": np.clip(1 + rng.normal(0, 0.07, count), 0.75, 1.2),
             "pupil": np.clip(0.36 + rng.normal(0, 0.06) + rng.normal(0, 0.02, count), 0.22, 0.6),
@@ -127,12 +118,7 @@ def _rendered_sessions(settings: RenderSettings, number: int) -> Iterator[record
             shift = rng.normal(0, 0.5, (count, 2))
             chosen = np.full(count, True) if settings.both_eyes else either == bool(side)
             turned, angles = _seen_from_eye(gaze, head, eye)
-            zoom, roll = np.ones(count), np.zeros(count)
-            if webcam:  # A tenth of the patch at the most, mostly.
-                shift += camera.normal(0, (3.0, 2.0), (count, 2))
-                zoom = np.exp(camera.normal(0, 0.06, count))
-                roll = camera.normal(0, np.deg2rad(3.0), count)
-            drawn = EyeFrames(angles, turned, **common, shift_px=shift, zoom=zoom, roll=roll)
+            drawn = EyeFrames(angles, turned, **common, shift_px=shift)
             drawn = EyeFrames(*(values[chosen] for values in vars(drawn).values()))
             noise = np.random.default_rng([_NOISE_STREAM, seed, number, session, side])
             shape = getattr(person, eye)
@@ -151,12 +137,12 @@ def _rendered_sessions(settings: RenderSettings, number: int) -> Iterator[record
 
 
 def _looks(
-    person: EyePerson, recording: Recording, count: int, rng: np.random.Generator, turns: float
+    person: EyePerson, recording: Recording, count: int, rng: np.random.Generator
 ) -> tuple[records.Float64, records.Float64]:
     """Return gaze and head pose between both eyes: people turn their heads to where they look."""
     centre = np.add(person.gaze_centre, recording.gaze_shift)
     gaze = centre + rng.normal(0, 1, (count, 2)) * person.gaze_spread
-    head_turns = rng.normal(0, 1, (count, 2)) * person.head_spread * turns
+    head_turns = rng.normal(0, 1, (count, 2)) * person.head_spread
     head = np.add(person.head_centre, recording.head_shift) + 0.3 * (gaze - centre) + head_turns
     head = np.clip(head, np.deg2rad([-35, -25]), np.deg2rad([35, 25]))
     limits = np.array([_TURN_LIMIT, 0.8 * _TURN_LIMIT])

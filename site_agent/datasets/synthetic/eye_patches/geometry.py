@@ -102,20 +102,14 @@ def optical_axes(gaze: Float64, rotation: Float64, eye: EyeShape) -> Float64:
     return gaze_vectors(visual - np.array(eye.kappa))
 
 
-def camera_rays(rotation: Float64, shift_px: Float64, zoom: Float64, roll: Float64) -> Rays:
-    """Return the rays of all pixels; `shift_px` of shape (n, 2) moves the picture.
-
-    `zoom` of shape (n,) enlarges it, and `roll` turns it, in radians clockwise.
-    """
+def camera_rays(rotation: Float64, shift_px: Float64) -> Rays:
+    """Return the rays of all pixels; `shift_px` of shape (n, 2) moves the picture."""
     high, wide = PATCH_SHAPE
     u = (np.arange(wide * FINE) + 0.5) / FINE - wide / 2
     v = (np.arange(high * FINE) + 0.5) / FINE - high / 2
     across, down = np.meshgrid(u, v)
-    focal_px = _FOCAL_PX * zoom[:, None]
-    x = ((across.ravel() - shift_px[:, :1]) / focal_px).astype(np.float32)
-    y = ((down.ravel() - shift_px[:, 1:]) / focal_px).astype(np.float32)
-    cos, sin = (part(roll).astype(np.float32)[:, None] for part in (np.cos, np.sin))
-    x, y = cos * x + sin * y, cos * y - sin * x
+    x = ((across.ravel() - shift_px[:, :1]) / _FOCAL_PX).astype(np.float32)
+    y = ((down.ravel() - shift_px[:, 1:]) / _FOCAL_PX).astype(np.float32)
     R = rotation.astype(np.float32)[:, :, :, None]
     dx, dy, dz = (x * R[:, 0, i] + y * R[:, 1, i] + R[:, 2, i] for i in range(3))
     ox, oy, oz = (-_DISTANCE_MM * R[:, 2, i] for i in range(3))

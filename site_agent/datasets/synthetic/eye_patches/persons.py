@@ -96,10 +96,6 @@ class Recording:
     glasses_on: bool
     gaze_shift: tuple[float, float]
     head_shift: tuple[float, float]
-    detail: float = 1.0
-    """Share of a patch's rows and columns that the camera resolves, up to 1."""
-    uneven: tuple[float, float] = (0.0, 0.0)
-    """Growth of the light (natural logarithm) from the middle to the right and lower edge."""
 
 
 def make_person(seed: int, number: int, skews: Skews, glasses_share: float) -> EyePerson:
@@ -178,24 +174,6 @@ def make_recording(
         glasses_on=person.glasses is not None and rng.random() < 0.8,
         gaze_shift=(gazes * _deg(rng, 2.5), gazes * _deg(rng, 2.0)),
         head_shift=(gazes * _deg(rng, 4.0), gazes * _deg(rng, 3.0)),
-    )
-
-
-def with_webcam(recording: Recording, rng: np.random.Generator) -> Recording:
-    """Return a session as cheap cameras take it: far away, out of focus, in varying light."""
-    lamp = float(rng.uniform(0.3, 0.95))
-    return replace(
-        recording,
-        light=_direction(rng.normal(0, 55), 25 + rng.normal(0, 25)),
-        ambient=1 - lamp,
-        diffuse=1.1 * lamp,
-        blur_px=float(rng.uniform(0.5, 1.8)),
-        noise=float(rng.uniform(1.0, 9.0)),
-        gamma=float(rng.uniform(0.65, 1.5)),
-        exposure=float(np.exp(rng.normal(0, 0.4))),
-        reflection=(*recording.reflection[:2], float(rng.uniform(0.1, 0.8))),
-        detail=float(rng.uniform(0.35, 1.0)),
-        uneven=(float(rng.normal(0, 0.4)), float(rng.normal(0, 0.25))),
     )
 
 

@@ -208,9 +208,6 @@ class EyeFrames:
     """Of shape (n,). Radius of the pupil, in radii of the iris."""
     shift_px: Float64
     """Of shape (n, 2). Error of the place of the patch: right and down."""
-    zoom: Float64
-    roll: Float64
-    """Of shape (n,). Errors of its size, a factor, and of its direction, in radians."""
 
     def __len__(self) -> int:
         return len(self.gaze)
@@ -236,7 +233,7 @@ def _painted(person: EyePerson, eye: EyeShape, recording: Recording, frames: Eye
     """Return linear brightness, shape (n, FINE * 36, FINE * 60)."""
     rotation = head_rotation(frames.head)
     axes = optical_axes(frames.gaze, rotation, eye).astype(np.float32)
-    rays = camera_rays(rotation, frames.shift_px, frames.zoom, frames.roll)
+    rays = camera_rays(rotation, frames.shift_px)
     lamp = Lamp(recording, rotation)
     surface = meet_skin(rays, person, eye)
     opening = frames.opening.astype(np.float32)[:, None]
@@ -266,31 +263,13 @@ def _taken(bright: Float32, recording: Recording, rng: np.random.Generator) -> U
     soft = _blurred(_blurred(bright, recording.blur_px * FINE, 1), recording.blur_px * FINE, 2)
     count, high, wide = soft.shape
     pixels = soft.reshape(count, high // FINE, FINE, wide // FINE, FINE).mean(axis=(2, 4))
-    across, down = (np.linspace(-1, 1, size, dtype=np.float32) for size in (60, 36))
-    pixels *= np.exp(recording.uneven[0] * across + recording.uneven[1] * down[:, None])
     # Automatic exposure aims at a mean, which the session misses by its own factor.
     level = pixels.mean(axis=(1, 2), keepdims=True)
     exposed = np.clip(pixels * (0.24 * recording.exposure / level), 0, 1)
     grey = 255 * exposed ** (recording.gamma / 1.7)
-    # The camera has fewer pixels than the patch, which interpolates between them.
-    sizes = [(size, max(round(size * recording.detail), 2)) for size in PATCH_SHAPE]
-    less = [_resampling(size, fewer) for size, fewer in sizes]
-    more = [_resampling(fewer, size) for size, fewer in sizes]
-    if recording.detail < 1:
-        grey = less[0] @ grey @ less[1].T
     grey = grey + rng.normal(0, recording.noise, grey.shape)
-    if recording.detail < 1:
-        grey = more[0] @ grey @ more[1].T
     picture: UInt8 = np.clip(np.round(grey), 0, 255).astype(np.uint8)
     return picture
-
-
-def _resampling(length: int, count: int) -> Float32:
-    """Return the matrix (count, length) that resamples a line of pixels, by linear weights."""
-    places = (np.arange(count) + 0.5) * length / count - 0.5
-    reach = max(length / count, 1.0)
-    weights = np.maximum(1 - np.abs(places[:, None] - np.arange(length)) / reach, 0)
-    return (weights / weights.sum(axis=1, keepdims=True)).astype(np.float32)
 
 
 def _blurred(picture: Float32, sigma: float, axis: int) -> Float32:

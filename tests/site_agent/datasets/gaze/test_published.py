@@ -7,11 +7,9 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
-from scipy.io import savemat
 
 from site_agent.datasets.gaze import records
 from site_agent.datasets.gaze.check import check_gaze, open_gaze
-from site_agent.datasets.gaze.mpiifacegaze import _Camera
 from site_agent.datasets.gaze.published import MOST_OF_A_PERSON
 from site_agent.datasets.synthetic.drawing import write_layout
 from site_agent.datasets.synthetic.eye_patches.dataset import EyeDrawing
@@ -19,7 +17,7 @@ from site_agent.errors import AnnotationFileError, InvalidInputError
 from site_agent.networks.views import GRID_CHANNEL, VIEWS
 from site_agent.work import no_progress
 
-LAYOUTS = ("mpiifacegaze", "mpiifacegaze-original", "gazecapture", "nvgaze", "lpw")
+LAYOUTS = ("mpiifacegaze", "gazecapture", "nvgaze", "lpw")
 
 
 @pytest.fixture(scope="module")
@@ -64,32 +62,6 @@ def test_a_data_set_is_only_seen_as_what_it_holds(drawn: dict[str, Path]) -> Non
     for layout, view in (("mpiifacegaze", "eye"), ("lpw", "near-eye"), ("gazecapture", "face")):
         with pytest.raises(InvalidInputError, match="the network takes"):
             open_gaze(drawn[layout]).seen_as(VIEWS[view])
-
-
-def test_whole_pictures_are_normalised_to_the_published_faces(drawn: dict[str, Path]) -> None:
-    face = VIEWS["face-448"]
-    normalised = open_gaze(drawn["mpiifacegaze"]).seen_as(face).read()
-    original = open_gaze(drawn["mpiifacegaze-original"]).seen_as(face).read()
-    np.testing.assert_allclose(original.gaze, normalised.gaze, atol=1e-6)
-    np.testing.assert_allclose(original.head[:, 0], normalised.head[:, 0], atol=1e-6)
-    np.testing.assert_array_equal(original.patches, normalised.patches)
-    assert set(original.session) == {"day01", "day02"}
-    assert set(normalised.session) == {"all"}
-
-
-def test_a_face_anywhere_is_seen_from_the_front(tmp_path: Path) -> None:
-    camera = np.array([[900.0, 0, 620], [0, 910, 350], [0, 0, 1]])
-    bends = np.array([0.1, -0.05, 0.001, -0.002, 0.01])
-    savemat(tmp_path / "Camera.mat", {"cameraMatrix": camera, "distCoeffs": bends})
-    centre, pose = np.array([120.0, -60, 500]), np.array([0.1, 0.3, 0.2])
-    picture = np.zeros((720, 1280, 3), dtype=np.uint8)
-    x, y = _Camera(tmp_path / "Camera.mat")._bent(*(centre[:2] / centre[2]))
-    column, row = round(900 * x + 620), round(910 * y + 350)
-    picture[row - 1 : row + 2, column - 1 : column + 2] = 255
-    face, turn = _Camera(tmp_path / "Camera.mat").normalised(picture, pose, centre, 448)
-    rows, columns = np.nonzero(face[..., 0] > 100)
-    assert (abs(rows.mean() - 224), abs(columns.mean() - 224)) < (2, 2), "the centre is the middle"
-    np.testing.assert_allclose(turn @ centre, [0, 0, np.linalg.norm(centre)], atol=1e-9)
 
 
 def test_faces_that_lie_are_refused(drawn: dict[str, Path], tmp_path: Path) -> None:
