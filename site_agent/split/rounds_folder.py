@@ -294,7 +294,7 @@ class SmashedStore:
         write_whole(path, body)
 
     def finish(self, site: str, pieces: int, samples: int, digest: str) -> None:
-        """Note that a site knows the means, of which one site sends the pieces.
+        """Note that a site knows the means; one site sends the pieces.
 
         `digest`: SHA-256 of all pieces.
         """
