@@ -110,7 +110,12 @@ def open_engine(address: URL | str, connections: int = 20) -> Engine:
 
 def open_sqlite(url: URL) -> Engine:
     engine = create_engine(
-        url, pool_size=SQLITE_POOL_SIZE, max_overflow=SQLITE_POOL_OVERFLOW, hide_parameters=True
+        url,
+        pool_size=SQLITE_POOL_SIZE,
+        max_overflow=SQLITE_POOL_OVERFLOW,
+        # The one used last has read pages in memory; of the others few read any.
+        pool_use_lifo=True,
+        hide_parameters=True,
     )
 
     @event.listens_for(engine, "connect")
