@@ -1,7 +1,6 @@
 """``poolctl blink``, in full ``poolctl blink analyse``."""
 
 import math
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -37,7 +36,6 @@ SESSION_SETTINGS = CommandSettings(
     "blink session.mp4 --detector merged.svm --landmarks merged.dat -o out/",
     "blink session.mp4 --landmarks site-d/merged-68 -o out/",
     "blink pictures/ --timestamps times.csv --landmarks merged.dat -o out/",
-    "blink --camera 0 --seconds 60 --record session.mkv --landmarks merged.dat -o out/",
     "blink slow-motion.avi --frame-rate-hz 500 --landmarks merged.dat -o out/",
     "blink ear.csv --frame-rate-hz 30 -o out/",
     "blink session.mp4 --landmarks merged.dat --trials trials.csv --overlay --nwb -o out/",
@@ -60,13 +58,13 @@ def analyse(
         Path | None,
         Option(
             "Trials of a conditioning session: a CSV file with trial_type, cs_onset_s and "
-            "us_onset_s, or a log of TTL pulses. Not for a --camera."
+            "us_onset_s, or a log of TTL pulses."
         ),
     ] = None,
     files: blink_inputs.ExtraFiles,
     settings: SettingsOptions,
 ) -> Reply:
-    """Find eyeblinks in a video, a folder of images, a camera, or a trace of eye aspect ratios.
+    """Find eyeblinks in a video, a folder of images, or a trace of eye aspect ratios.
 
     Writes tables of frames and blinks (with --trials also of conditioned responses), a report
     (report.html), the meaning of the columns (datapackage.json) and the provenance to a folder.
@@ -79,7 +77,7 @@ def analyse(
     """
     if remember and not landmarks:
         raise UsageError("--remember goes with --landmarks only")
-    chosen.check(trials=trials is not None, overlay=files.overlay)
+    chosen.check()
     if trials is not None and not trials.is_file():
         raise InputMissingError(f"--trials {trials}: no such file")
     folder = output or chosen.folder()
@@ -88,7 +86,7 @@ def analyse(
     names = analysis.labels.names(has_trials=trials is not None)
     if (folder / names.path("review") / LOG_NAME).exists():
         invocation.warn(f"{folder} has a review, which holds only while the results stay the same")
-    sessions = blink_inputs.run_input(
+    session = blink_inputs.run_input(
         invocation,
         chosen,
         {"detector": detector, "landmarks": landmarks},
@@ -97,9 +95,7 @@ def analyse(
     if remember:
         is_file = Path(landmarks).is_file()
         store_usual_landmarks(str(Path(landmarks).absolute()) if is_file else landmarks)
-    if chosen.all_faces:
-        return _reply_of_all(invocation, sessions, folder)
-    return _reply(invocation, sessions[""], folder)
+    return _reply(invocation, session, folder)
 
 
 def _reply(invocation: Invocation, session: BlinkSession, folder: Path) -> Reply:
@@ -170,31 +166,6 @@ def _conditioning_rows(summary: SessionSummary | None) -> list[list[str]]:
         ],
         ["CR amplitude", f"{summary.amplitude_all:.3f} FEC, mean of all valid trials"],
     ]
-
-
-def _reply_of_all(
-    invocation: Invocation, sessions: Mapping[str, BlinkSession], folder: Path
-) -> Reply:
-    if not sessions:
-        invocation.warn("no face was visible for a second or longer: nothing was written")
-    warnings: dict[str, list[str]] = {}
-    for name, session in sessions.items():
-        for warning in session.warnings:
-            warnings.setdefault(warning, []).append(name)
-    for warning, names in warnings.items():
-        place = "" if len(names) == len(sessions) else f"{', '.join(names)}: "
-        invocation.warn(place + warning)
-    rows = [
-        [
-            name,
-            f"{session.blinks}",
-            f"{session.blinks_per_minute:.1f}",
-            f"{session.valid_pct:.1f} %",
-        ]
-        for name, session in sessions.items()
-    ]
-    table = TableText(["face", "blinks", "a minute", "eyes seen"], rows)
-    return Reply(sessions, table, [str(folder / name) for name in sessions])
 
 
 app.add_typer(batch.app)

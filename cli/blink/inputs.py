@@ -1,4 +1,4 @@
-"""Inputs of ``poolctl blink``: a video, images, a camera, a trace."""
+"""Inputs of ``poolctl blink``: a video, images, a trace."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -12,7 +12,6 @@ from cli.frame.output import Invocation, Reply, TableText
 from cli.frame.settings_options import CommandSettings
 from site_agent.eyeblink import pipeline
 from site_agent.eyeblink.batch.sessions import LEFT_OUT
-from site_agent.eyeblink.pipeline import run_blink_analysis
 from site_agent.eyeblink.session import BlinkAnalysisSettings, BlinkSession
 from site_agent.eyeblink.study import write_criteria
 from site_agent.eyeblink.study.criteria import (
@@ -23,7 +22,6 @@ from site_agent.eyeblink.study.criteria import (
     read_criteria,
 )
 from site_agent.eyeblink.study.sessions import read_study
-from site_agent.eyeblink.video.camera import CameraReader, stopped_by_interrupt
 from site_agent.eyeblink.video.recording import Recording
 from site_agent.tasks.batches import default_landmarks
 from site_agent.tasks.model_files import ModelFile
@@ -68,13 +66,13 @@ class BlinkInput:
     """The recording that is analysed, and how it is read."""
 
     video: Annotated[
-        Path | None,
+        Path,
         Argument(
             "Any video, a folder of images with timestamps.csv (file, timestamp_s), or a trace of "
             "eye aspect ratios (.csv, .tsv, .txt).",
             "VIDEO",
         ),
-    ] = None
+    ]
     frame_rate_hz: Annotated[
         float | None,
         Option(
@@ -89,60 +87,29 @@ class BlinkInput:
             "Times of images (file, timestamp_s) or of the video's frames (timestamp_s).", "CSV"
         ),
     ] = None
-    camera: Annotated[
-        str | None, Option("Use a camera instead of a video; 0 is the first.", "NUMBER|DEVICE")
-    ] = None
-    seconds: Annotated[float | None, Option("Stop the camera after this many seconds.")] = None
-    record: Annotated[Path | None, Option("Save the camera's video (.mkv, .mp4).")] = None
-    all_faces: Annotated[
-        bool, Option("Analyse every face, in DIR/face-1, DIR/face-2 ...; excludes --overlay.")
-    ] = False
 
-    def check(self, *, trials: bool = False, overlay: bool = False) -> None:
+    def check(self) -> None:
         """Refuse contradicting options and missing files."""
-        if (self.video is None) == (self.camera is None):
-            raise UsageError("expected a VIDEO, or --camera NUMBER")
         for path in (self.video, self.timestamps):
             if path is not None and not path.exists():
                 raise InputMissingError(f"{path}: no such file")
-        is_filmed = self.video is not None and not self.is_trace
-        for is_set, option, needed, fits in (
-            (self.seconds, "--seconds", "--camera", self.camera is not None),
-            (self.record, "--record", "--camera", self.camera is not None),
-            (self.timestamps, "--timestamps", "a video", is_filmed),
-            (self.all_faces or None, "--all-faces", "a video", is_filmed),
-        ):
-            if is_set is not None and not fits:
-                raise UsageError(f"{option} goes with {needed} only")
-        if self.record is not None and self.record.exists():
-            raise UsageError(f"--record {self.record}: already exists; choose another name")
-        if trials and self.camera is not None:
-            raise UsageError(
-                "--trials goes with a recording only: the times of its trials are those of a "
-                "recording that is there. Record the camera (--record FILE), then analyse that"
-            )
-        if overlay and self.all_faces:
-            raise UsageError(
-                "--overlay shows one face, --all-faces writes none: leave one of them out, or "
-                "choose the face of the overlay with --set face=NUMBER"
-            )
+        if self.timestamps is not None and self.is_trace:
+            raise UsageError("--timestamps goes with a video only")
         if self.timestamps is not None and self.frame_rate_hz is not None:
             raise UsageError("--timestamps and --frame-rate-hz contradict each other")
 
     def require_own_folder(self, folder: Path) -> None:
         """Refuse a folder that holds the results of another recording.
 
-        Analysing the same recording again replaces its results; camera frames are not kept.
+        Analysing the same recording again replaces its results.
         """
         try:
             provenance = (folder / "provenance.json").read_text(encoding="utf-8")
             there = {source["role"]: source["name"] for source in json.loads(provenance)["sources"]}
         except (OSError, ValueError, KeyError, TypeError):
             return
-        held = next(
-            (there[role] for role in ("video", "images", "trace", "camera") if role in there), ""
-        )
-        if self.video is None or held != self.video.name:
+        held = next((there[role] for role in ("video", "images", "trace") if role in there), "")
+        if held != self.video.name:
             raise UsageError(
                 f"{folder}: holds the results of {held or 'another recording'}; give another "
                 "folder with -o, or delete it"
@@ -151,32 +118,27 @@ class BlinkInput:
     @property
     def is_trace(self) -> bool:
         """Return whether the recording is a trace and no video."""
-        return self.video is not None and self.video.suffix.lower() in {".csv", ".tsv", ".txt"}
+        return self.video.suffix.lower() in {".csv", ".tsv", ".txt"}
 
     @property
     def title(self) -> str:
-        return self.video.resolve().name if self.video is not None else f"camera {self.camera}"
+        return self.video.resolve().name
 
     def folder(self) -> Path:
         """Return the default folder of the results."""
         path = self.video
-        if path is None:
-            return Path(f"camera-{Path(self.camera or '').name}_blinks")
         return Path(f"{path.stem if path.is_file() else path.resolve().name}_blinks")
 
 
 def run_input(
     invocation: Invocation, chosen: BlinkInput, models: Mapping[str, str], common: Mapping[str, Any]
-) -> dict[str, BlinkSession]:
-    """Analyse the chosen recordings."""
-    if chosen.video is not None and chosen.is_trace:
+) -> BlinkSession:
+    """Analyse the chosen recording."""
+    if chosen.is_trace:
         with invocation.progress(f"blink {chosen.title}") as report:
             trace = pipeline.TraceFile(chosen.video, chosen.frame_rate_hz)
-            session = pipeline.run_blink_analysis(trace, progress=report, **common)
-        return {"": session}
-    recording = None
-    if chosen.video is not None:
-        recording = Recording(chosen.video, chosen.timestamps, chosen.frame_rate_hz)
+            return pipeline.run_blink_analysis(trace, progress=report, **common)
+    recording = Recording(chosen.video, chosen.timestamps, chosen.frame_rate_hz)
     files = _model_files(invocation, models, recording)
     arguments: dict[str, Any] = {
         **common,
@@ -187,39 +149,15 @@ def run_input(
         },
     }
     with invocation.progress(f"blink {chosen.title}") as report:
-        arguments["progress"] = report
-        if recording is None:
-            return {"": _run_camera(invocation, chosen, arguments)}
-        if chosen.all_faces:
-            return pipeline.run_all_faces_analysis(recording, **arguments)
-        return {"": pipeline.run_blink_analysis(recording, **arguments)}
-
-
-def _run_camera(
-    invocation: Invocation, chosen: BlinkInput, arguments: dict[str, Any]
-) -> BlinkSession:
-    arguments.pop("trials", None)
-    word = chosen.camera or "0"
-    camera = CameraReader(
-        int(word) if word.isdecimal() else word,
-        seconds=chosen.seconds,
-        frame_rate_hz=chosen.frame_rate_hz,
-        record=chosen.record,
-    )
-    if chosen.seconds is None:
-        invocation.note("Ctrl-C ends the recording; its results are written then.")
-    with stopped_by_interrupt(camera):
-        return run_blink_analysis(camera, **arguments)
+        return pipeline.run_blink_analysis(recording, progress=report, **arguments)
 
 
 def _model_files(
-    invocation: Invocation, models: Mapping[str, str], recording: Recording | None
+    invocation: Invocation, models: Mapping[str, str], recording: Recording
 ) -> dict[str, ModelFile]:
     named = {role: word for role, word in models.items() if word}
     if "landmarks" not in named:
-        named["landmarks"] = default_landmarks(
-            invocation, lambda: None if recording is None else recording.open().close()
-        )
+        named["landmarks"] = default_landmarks(invocation, lambda: recording.open().close())
     files = invocation.model_files(list(named.values()))
     return dict(zip(named, files, strict=True))
 

@@ -3,9 +3,9 @@
 How it works. `run_blink_analysis` takes a recording through the stages, each a folder:
 
 1. *Video*: `video.recording` opens a file (`pictures.video_reading`) or a folder of images
-   (`video.image_folder`) as a stream of frames; `video.camera` reads a camera.
+   (`video.image_folder`) as a stream of frames.
 2. *Face*: a detector finds the face now and then, and `face.finding` follows it in between;
-   `face.followers` has fixed places and all faces at once. `session.FaceModels` opens the models.
+   `face.followers` has fixed places. `session.FaceModels` opens the models.
 3. *Landmarks*: `face.boxes` places them, and `face.landmarks` measures the eyes of each frame.
 4. *Openness*: `openness.sampling` collects a trace of eye aspect ratios (a trace in a file enters
    here, by `openness.traces`) and smooths it; `openness.signal` calibrates it to eyelid closure.
@@ -19,9 +19,8 @@ How it works. `run_blink_analysis` takes a recording through the stages, each a 
 
 import time
 from collections.abc import Callable, Mapping
-from contextlib import closing, nullcontext
+from contextlib import closing
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -34,7 +33,6 @@ from site_agent.eyeblink.blinks.finding import judge_blinks, quality_warnings
 from site_agent.eyeblink.conditioning.analysis import ConditioningResult, analyse_conditioning
 from site_agent.eyeblink.conditioning.led_onsets import LightMeter, light_regions, trials_by_lights
 from site_agent.eyeblink.conditioning.trials import TrialList, read_trials
-from site_agent.eyeblink.face.finding import Follower
 from site_agent.eyeblink.face.followers import VideoFootage
 from site_agent.eyeblink.openness import sampling
 from site_agent.eyeblink.openness import signal as openness_signal
@@ -58,9 +56,7 @@ from site_agent.eyeblink.session_folder import (
     source_file,
 )
 from site_agent.eyeblink.video import recording as recordings
-from site_agent.eyeblink.video.camera import CameraReader
 from site_agent.eyeblink.video.image_folder import SeekableFrames
-from site_agent.wording import count_words
 from site_agent.work import Progress, no_progress, part_of
 
 
@@ -72,7 +68,7 @@ class TraceFile:
     frame_rate_hz: float | None = None
 
 
-Source = Path | str | recordings.Recording | CameraReader | TraceFile
+Source = Path | str | recordings.Recording | TraceFile
 
 
 def run_blink_analysis(
@@ -89,7 +85,7 @@ def run_blink_analysis(
     """Find the blinks of a recording and write the session's files.
 
     `source`: A video file or a folder of images with ``timestamps.csv``; either with other times as
-    a `Recording`; a camera, which is read until it is stopped and closed then; or a trace.
+    a `Recording`; or a trace.
     `landmarks`: A landmark model of 68 parts, or of the eyes' 12: ``.dat`` or forest file. Not for
     a trace. `trials`: The trials of a conditioning session: a list, or a log of stimulus pulses
     (see `conditioning.trials.read_trials`). ``settings.trial_timing`` corrects their times.
@@ -101,65 +97,24 @@ def run_blink_analysis(
     2
     """
     out_dir = Path(out_dir)
-    with closing(source) if isinstance(source, CameraReader) else nullcontext():
-        listed = _prepare(out_dir, settings, trials)
-        started_s = time.monotonic()
-        if isinstance(source, TraceFile):
-            recorded = _read_trace(source, settings)
-        else:
-            models = _open_models(landmarks, detector, settings, addresses)
-            follower = models.new_follower()
-            film = _OpenRecording.of(source, settings)
-            with closing(film.meter):
-                trace = sampling.sample_face(film.meter, follower, progress)
-            listed, remarks = _timed_by_lights(film.meter, listed, settings)
-            remarks = (*remarks, *sampling.count_remarks(follower.counts, settings.faces.face))
-            remarks = (*remarks, *models.doubts)
-            recorded = film.recorded(trace, models, remarks, settings.labels, models.new_follower)
-    session = _analyse(recorded, listed, settings, started_s)
-    return _finish(session, out_dir, progress)
-
-
-def run_all_faces_analysis(
-    source: Path | str | recordings.Recording,
-    *,
-    out_dir: Path | str,
-    landmarks: Path | str | None = None,
-    detector: Path | str | None = None,
-    trials: Path | str | None = None,
-    settings: BlinkAnalysisSettings = BlinkAnalysisSettings(),
-    progress: Progress = no_progress,
-    addresses: Mapping[str, str] | None = None,
-) -> dict[str, BlinkSession]:
-    """Do the same for every face of a video: ``face-1`` (leftmost), ``face-2`` ... in `out_dir`.
-
-    Persons are distinguished by their places only. There are no overlay videos.
-
-    Returns
-    -------
-    dict of str to BlinkSession
-        By folder; empty, and nothing is written, where no face is seen for a second or more.
-    """
-    out_dir = Path(out_dir)
     listed = _prepare(out_dir, settings, trials)
     started_s = time.monotonic()
-    models = _open_models(landmarks, detector, settings, addresses)
-    crowd = models.new_crowd()
-    film = _OpenRecording.of(source, settings)
-    with closing(film.meter):
-        traces, left_out = sampling.sample_crowd(film.meter, crowd, progress)
-    listed, remarks = _timed_by_lights(film.meter, listed, settings)
-    remarks = (*remarks, *models.doubts)
-    if left_out:
-        brief = count_words(left_out, "face was", "faces were")
-        remarks = (*remarks, f"{brief} seen for less than a second and left out")
-    sessions = {}
-    for number, trace in enumerate(traces, start=1):
-        recorded = film.recorded(trace, models, remarks, settings.labels)
-        session = _analyse(recorded, listed, settings, started_s)
-        name = f"face-{number}"
-        sessions[name] = _finish(session, out_dir / name, progress)
-    return sessions
+    if isinstance(source, TraceFile):
+        recorded = _read_trace(source, settings)
+    else:
+        models = _open_models(landmarks, detector, settings, addresses)
+        follower = models.new_follower()
+        if not isinstance(source, recordings.Recording):
+            source = recordings.Recording(Path(source))
+        recording = replace(source, bits=settings.files.bits)
+        with closing(LightMeter(recording.open(), light_regions(settings.trial_timing))) as meter:
+            trace = sampling.sample_face(meter, follower, progress)
+        listed, remarks = _timed_by_lights(meter, listed, settings)
+        remarks = (*remarks, *sampling.count_remarks(follower.counts, settings.faces.face))
+        remarks = (*remarks, *models.doubts)
+        recorded = _recorded(recording, meter, trace, models, remarks, labels=settings.labels)
+    session = _analyse(recorded, listed, settings, started_s)
+    return _finish(session, out_dir, progress)
 
 
 @dataclass(frozen=True, eq=False)
@@ -176,69 +131,33 @@ class _Recorded:
     closed_share: float | None = None
 
 
-@dataclass(frozen=True, eq=False)
-class _OpenRecording:
-    """A recording or a camera that has been opened, and when a camera's first frame came."""
-
-    source: recordings.Recording | CameraReader
-    meter: LightMeter
-    begun: datetime
-
-    @classmethod
-    def of(
-        cls,
-        source: Path | str | recordings.Recording | CameraReader,
-        settings: BlinkAnalysisSettings,
-    ) -> "_OpenRecording":
-        regions, now = light_regions(settings.trial_timing), datetime.now(UTC)
-        if isinstance(source, CameraReader):
-            return cls(source, LightMeter(source, regions), now.replace(microsecond=0))
-        recording = (
-            source
-            if isinstance(source, recordings.Recording)
-            else recordings.Recording(Path(source))
-        )
-        recording = replace(recording, bits=settings.files.bits)
-        return cls(recording, LightMeter(recording.open(), regions), now)
-
-    def recorded(
-        self,
-        trace: EyeTrace,
-        models: FaceModels,
-        remarks: tuple[str, ...],
-        labels: SessionLabels,
-        new_follower: Callable[[], Follower] | None = None,
-    ) -> _Recorded:
-        """Return the trace and the facts of the recording once all frames have been read."""
-        info, report = self.meter.info, self.meter.report
-        recording: recordings.Recording | None
-        if isinstance(self.source, CameraReader):
-            camera = self.source
-            start = RecordingStart(labels.start or self.begun, "from this machine's clock")
-            sources: tuple[SourceFile, ...] = (SourceFile("camera", camera.name, None),)
-            recording = recordings.Recording(camera.recording) if camera.recording else None
-        else:
-            recording = self.source
-            start = recordings.recording_start(recording.path, labels, info.creation_time)
-        if recording is not None:
-            sources = recording.sources()
-        footage = VideoFootage(recording, new_follower) if recording and new_follower else None
-        timing = recordings.frame_timing(trace.timestamps_s)
-        noticed = (
-            recordings.rate_remark(timing.frame_rate_hz),
-            timing.remark(),
-            recordings.other_times(self.meter, timing),
-        )
-        return _Recorded(
-            trace,
-            (*sources, *models.sources),
-            recordings.describe_recording(info, report, timing),
-            (*report.warnings, *(remark for remark in noticed if remark), *remarks),
-            start,
-            footage,
-            partial(recording.seekable, trace.timestamps_s) if recording else None,
-            models.closed_share,
-        )
+def _recorded(
+    recording: recordings.Recording,
+    meter: LightMeter,
+    trace: EyeTrace,
+    models: FaceModels,
+    remarks: tuple[str, ...],
+    *,
+    labels: SessionLabels,
+) -> _Recorded:
+    """Return the trace and the facts of the recording once all frames have been read."""
+    info, report = meter.info, meter.report
+    timing = recordings.frame_timing(trace.timestamps_s)
+    noticed = (
+        recordings.rate_remark(timing.frame_rate_hz),
+        timing.remark(),
+        recordings.other_times(meter, timing),
+    )
+    return _Recorded(
+        trace,
+        (*recording.sources(), *models.sources),
+        recordings.describe_recording(info, report, timing),
+        (*report.warnings, *(remark for remark in noticed if remark), *remarks),
+        recordings.recording_start(recording.path, labels, info.creation_time),
+        VideoFootage(recording, models.new_follower),
+        partial(recording.seekable, trace.timestamps_s),
+        models.closed_share,
+    )
 
 
 def _open_models(

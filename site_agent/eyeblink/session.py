@@ -26,7 +26,7 @@ from site_agent.eyeblink.conditioning.summary import SessionSummary
 from site_agent.eyeblink.conditioning.trials import TrialTiming
 from site_agent.eyeblink.face.boxes import FaceSettings
 from site_agent.eyeblink.face.finding import FaceFollower, Follower, FoundFace
-from site_agent.eyeblink.face.followers import FaceCrowd, RegionFollower
+from site_agent.eyeblink.face.followers import RegionFollower
 from site_agent.eyeblink.face.landmarks import check_eyes
 from site_agent.eyeblink.openness.sampling import FilterSettings, filtered_trace
 from site_agent.eyeblink.openness.signal import (
@@ -255,12 +255,6 @@ class FaceModels:
         if self.detector is None:
             return RegionFollower(self.predictor, self.settings)
         return FaceFollower(self.detector, self.predictor, self.settings)
-
-    def new_crowd(self) -> FaceCrowd:
-        """Return followers of all faces; only where there is a detector."""
-        if self.detector is None:
-            raise InvalidInputError("all faces are found by a detector, not in a fixed region")
-        return FaceCrowd(self.detector, self.predictor, self.settings)
 
 
 def _remember(source: session_folder.SourceFile, path: Path) -> None:

@@ -144,18 +144,16 @@ class Follower(Protocol):
 
 
 class FaceFollower:
-    """Keeps one face of a video from frame to frame; followers can share a search."""
+    """Keeps one face of a video from frame to frame."""
 
     def __init__(
         self,
         detector: FaceDetector,
         predictor: boxes.Predictor,
         settings: boxes.FaceSettings = boxes.FaceSettings(),
-        *,
-        search: FaceSearch | None = None,
     ) -> None:
         self._settings = settings
-        self._search = search or FaceSearch(detector, self._settings)
+        self._search = FaceSearch(detector, self._settings)
         self._placer = boxes.LandmarkPlacer(predictor, self._settings)
         self._last: FoundFace | None = None
         self._last_s = -np.inf
@@ -166,26 +164,12 @@ class FaceFollower:
         self._surveyed_s = -np.inf
         self.counts = FaceCounts()
 
-    @property
-    def last_box(self) -> FaceBox | None:
-        """Where the face is, or was when it was last seen; None before it was found."""
-        return self._last.box if self._last else self._lost
-
-    @property
-    def seen_s(self) -> float:
-        """When the face was last seen."""
-        return self._last_s if self._last else self._lost_s
-
-    @property
-    def is_lost(self) -> bool:
-        return self._last is None
-
     def step(self, image: UInt8, timestamp_s: float) -> FoundFace | None:
         """Return the face of the next frame, None where there is none."""
-        face = self.keep(image, timestamp_s)
+        face = self._keep(image, timestamp_s)
         if face is None:
             detection = self._search_anew(image, timestamp_s)
-            face = self.take(image, timestamp_s, detection) if detection else None
+            face = self._take(image, timestamp_s, detection) if detection else None
         elif timestamp_s - self._surveyed_s >= SURVEY_INTERVAL_S:
             self._surveyed_s = timestamp_s
             self.counts.add(len(self._search.reduced(image)))
@@ -196,7 +180,7 @@ class FaceFollower:
         start = self._placer.start_over(self._placer.place_in(image, box), box)
         return self._placer.place(image, start).landmarks
 
-    def keep(self, image: UInt8, timestamp_s: float) -> FoundFace | None:
+    def _keep(self, image: UInt8, timestamp_s: float) -> FoundFace | None:
         """Return the face that is followed, None when it is lost (or none was found yet)."""
         if self._last is None:
             return None
@@ -207,7 +191,7 @@ class FaceFollower:
             face = self._started(near, image) if near else None
         return self._noted(face, timestamp_s)
 
-    def take(self, image: UInt8, timestamp_s: float, detection: Detection) -> FoundFace | None:
+    def _take(self, image: UInt8, timestamp_s: float, detection: Detection) -> FoundFace | None:
         """Begin to follow a face that a detector found in this frame."""
         self._checked_s = timestamp_s
         box = boxes.box_of(detection)
@@ -217,10 +201,6 @@ class FaceFollower:
         ):
             self.counts.other_places += 1
         return self._noted(self._started(detection, image), timestamp_s)
-
-    def forget(self) -> None:
-        """Lose the face: another follower has it."""
-        self._noted(None, self._last_s)
 
     def _noted(self, face: FoundFace | None, timestamp_s: float) -> FoundFace | None:
         if face is None and self._last is not None:

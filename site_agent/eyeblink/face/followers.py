@@ -1,11 +1,11 @@
-"""Other ways to follow: a face in a fixed place, and all faces of a video at once.
+"""Follow a face in a fixed place, and follow one a second time for its pictures.
 
 A fixed place needs no detector: for high-speed cameras and heads at rest.
 """
 
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -14,7 +14,6 @@ from site_agent.eyeblink.face import boxes, finding
 from site_agent.eyeblink.records import FaceBox, FaceSource, UInt8
 from site_agent.eyeblink.video.recording import Recording
 from site_agent.eyeblink.video.seeking import read_ahead
-from site_agent.faces.models import Detection, FaceDetector
 from site_agent.pictures.video_reading import Frame
 
 
@@ -89,90 +88,6 @@ class RegionFollower:
                 f"the region {','.join(map(str, self._settings.region))} (x, y, width, height) "
                 f"reaches beyond the picture of {width}x{height} pixels"
             )
-
-
-SAME_FACE_OVERLAP = 0.3
-
-
-@dataclass(eq=False)
-class FollowedFace:
-    """One person, numbered in the order of appearance, and the face in the last step's frame."""
-
-    number: int
-    follower: finding.FaceFollower
-    current: finding.FoundFace | None = field(default=None)
-
-
-class FaceCrowd:
-    """Follows every face; new ones are looked for in the whole picture at intervals.
-
-    A face that comes back near the place where one was lost (one width of the face, and one more
-    for each second) is taken for the same. Persons are not recognised otherwise.
-    """
-
-    def __init__(
-        self,
-        detector: FaceDetector,
-        predictor: boxes.Predictor,
-        settings: boxes.FaceSettings = boxes.FaceSettings(),
-    ) -> None:
-        self._detector, self._predictor = detector, predictor
-        self._settings = settings
-        self._search = finding.FaceSearch(detector, self._settings)
-        self._searched_s = -np.inf
-        self.faces: list[FollowedFace] = []
-
-    def step(self, image: UInt8, timestamp_s: float) -> list[FollowedFace]:
-        """Return all persons known so far, with their faces in this frame."""
-        for person in self.faces:
-            person.current = person.follower.keep(image, timestamp_s)
-        self._let_one_follow_each()
-        due_ms = (timestamp_s - self._searched_s) * 1000.0
-        if due_ms + 0.5 >= self._settings.detect_interval_ms:
-            self._searched_s = timestamp_s
-            for detection in self._search.whole(image, timestamp_s):
-                self._meet(detection, image, timestamp_s)
-        return self.faces
-
-    def _let_one_follow_each(self) -> None:
-        """Where two followers have come together on one face, the older one keeps it."""
-        seen: list[FollowedFace] = []
-        for person in self.faces:
-            face = person.current
-            if face is None:
-                continue
-            if any(
-                other.current and boxes.overlap(other.current.box, face.box) > SAME_FACE_OVERLAP
-                for other in seen
-            ):
-                person.follower.forget()
-                person.current = None
-            else:
-                seen.append(person)
-
-    def _meet(self, detection: Detection, image: UInt8, timestamp_s: float) -> None:
-        """Assign a detection to its person, or to a new one."""
-        box = boxes.box_of(detection)
-        present = [person.current.box for person in self.faces if person.current]
-        if any(boxes.overlap(box, other) > SAME_FACE_OVERLAP for other in present):
-            return
-        near = []
-        for person in self.faces:
-            last = person.follower.last_box
-            if not person.follower.is_lost or last is None:
-                continue
-            apart = boxes.distance_in_widths(last, box)
-            if apart < 1.0 + timestamp_s - person.follower.seen_s:
-                near.append((apart, person.number))
-        if near:
-            person = self.faces[min(near)[1]]
-        else:
-            follower = finding.FaceFollower(
-                self._detector, self._predictor, self._settings, search=self._search
-            )
-            person = FollowedFace(len(self.faces), follower)
-            self.faces.append(person)
-        person.current = person.follower.take(image, timestamp_s, detection)
 
 
 FRAMES_AHEAD = 8

@@ -1,12 +1,11 @@
-"""Traces of eye aspect ratios from frames: one face or all of them, even times, smoothing.
+"""Traces of eye aspect ratios from frames: one face, even times, smoothing.
 
 An even time axis has 30 to 60 samples a second at every frame rate. Smoothing is on request;
 the raw values are always kept, too.
 """
 
 import math
-from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -18,8 +17,7 @@ from site_agent.errors import InvalidInputError
 from site_agent.eyeblink import records
 from site_agent.eyeblink.conditioning.cr_onset import LEAST_SAMPLES, local_parabolas
 from site_agent.eyeblink.face.finding import FaceCounts, Follower
-from site_agent.eyeblink.face.followers import FaceCrowd
-from site_agent.eyeblink.face.landmarks import eye_sample, sample_eyes
+from site_agent.eyeblink.face.landmarks import sample_eyes
 from site_agent.eyeblink.openness.signal import without_unjudged
 from site_agent.eyeblink.video.seeking import read_ahead
 from site_agent.pictures.video_reading import Frame, FrameSource
@@ -120,8 +118,6 @@ def filtered_trace(trace: records.EyeTrace, settings: FilterSettings) -> records
 
 PROGRESS_EVERY_FRAMES = 30
 FRAMES_AHEAD = 16
-SHORTEST_VISIT_S = 1.0
-"""A face that was seen for less is taken for an error of the detector."""
 
 
 def sample_face(source: FrameSource, follower: Follower, progress: Progress) -> records.EyeTrace:
@@ -140,7 +136,7 @@ def count_remarks(counts: FaceCounts, rule: str) -> list[str]:
         remarks.append(
             f"up to {counts.most_faces} faces were visible at once (in "
             f"{counts.surveys_with_several} of {counts.surveys} searches); analysed is the "
-            f"face {rule!r}: choose another with --set face=NUMBER, or all of them with --all-faces"
+            f"face {rule!r}: choose another with --set face=NUMBER"
         )
     if counts.other_places:
         remarks.append(
@@ -148,55 +144,6 @@ def count_remarks(counts: FaceCounts, rule: str) -> list[str]:
             "lost: it may be another person's (--set face_track=true stays with the first one)"
         )
     return remarks
-
-
-def sample_crowd(
-    source: FrameSource, crowd: FaceCrowd, progress: Progress
-) -> tuple[list[records.EyeTrace], int]:
-    """Measure the eyes of every face.
-
-    Returns
-    -------
-    traces : list of EyeTrace
-        From the left of the picture to the right; each trace has all frames, with gaps where
-        the person was not seen.
-    """
-    builders: list[records.TraceBuilder] = []
-    times_s: array[float] = array("d")
-    with closing(read_ahead(source.frames, FRAMES_AHEAD)) as frames:
-        for frame in _reported(frames, source, progress):
-            persons = crowd.step(frame.image, frame.timestamp_s)
-            while len(builders) < len(persons):
-                builders.append(_before(times_s))
-            for person, builder in zip(persons, builders, strict=True):
-                builder.add(eye_sample(frame, person.current))
-            times_s.append(frame.timestamp_s)
-    traces = [without_unjudged(builder.build()) for builder in builders]
-    kept = [trace for trace in traces if _seen_s(trace) >= SHORTEST_VISIT_S]
-    return sorted(kept, key=_usual_place), len(traces) - len(kept)
-
-
-def _before(times_s: Sequence[float]) -> records.TraceBuilder:
-    """Return a trace in which nobody was seen yet."""
-    builder = records.TraceBuilder()
-    nothing = np.empty((0, 0), dtype=np.uint8)
-    for index, time_s in enumerate(times_s):
-        builder.add(eye_sample(Frame(index, time_s, nothing), None))
-    return builder
-
-
-def _seen_s(trace: records.EyeTrace) -> float:
-    if trace.face is None or len(trace.frames) < 2:
-        return 0.0
-    seen = np.mean(trace.face.sources != records.FaceSource.MISSING)
-    return float(seen) * trace.duration_s
-
-
-def _usual_place(trace: records.EyeTrace) -> float:
-    if trace.face is None:
-        return 0.0
-    boxes = trace.face.boxes
-    return float(np.nanmedian(boxes[:, 0] + boxes[:, 2]))
 
 
 def _reported(frames: Iterator[Frame], source: FrameSource, progress: Progress) -> Iterator[Frame]:

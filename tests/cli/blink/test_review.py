@@ -73,4 +73,4 @@ def test_blink_needs_no_name_of_a_command(results: Path, poolctl: Run) -> None:
     shown = poolctl("blink", "--help")
     assert shown.code == 0
     assert "review" in shown.out.split("Commands:")[1]
-    assert "--camera" in shown.out
+    assert "--landmarks" in shown.out

@@ -13,7 +13,7 @@ import pytest
 from site_agent.datasets.synthetic.videos import write_blink_video
 from site_agent.errors import InvalidInputError
 from site_agent.eyeblink.face.boxes import FaceSettings
-from site_agent.eyeblink.pipeline import run_all_faces_analysis, run_blink_analysis
+from site_agent.eyeblink.pipeline import run_blink_analysis
 from site_agent.eyeblink.session import BlinkAnalysisSettings, BlinkSession
 from site_agent.pictures.video_reading import VideoReader
 from tests.site_agent.eyeblink.matching import match_blinks
@@ -113,22 +113,6 @@ def test_which_of_two_faces(two_persons: Path, landmark_file: Path, tmp_path: Pa
     assert np.isnan(second[:80]).all()
     assert np.nanmin(second) > 300
     assert session.frames == len(second)
-
-
-@pytest.mark.slow
-def test_all_faces(two_persons: Path, small: Path, landmark_file: Path, tmp_path: Path) -> None:
-    sessions = run_all_faces_analysis(
-        two_persons, landmarks=landmark_file, out_dir=tmp_path / "out"
-    )
-    assert sorted(sessions) == ["face-1", "face-2"]
-    first, second = sessions["face-1"], sessions["face-2"]
-    assert first.frames == second.frames == 240
-    assert first.valid_pct > 95
-    assert 50 < second.valid_pct < 70
-    assert (tmp_path / "out" / "face-2" / "provenance.json").is_file()
-    assert match_blinks(intervals(first), true_intervals(small)).f1 > 0.6
-    reasons = {row["reason"] for row in rows_of(second)[:80]}
-    assert reasons == {"no-face"}
 
 
 @pytest.mark.slow
