@@ -1,4 +1,4 @@
-"""``poolctl quickstart``: journeys with a local pool, as lists of poolctl commands.
+"""``poolctl quickstart``: the journey of the README with a local pool, as poolctl commands.
 
 Each command is shown before it runs, as a user would type it in the folder of the quickstart:
 ``POOL_HOME`` stands for the machine of one site.
@@ -12,15 +12,13 @@ and the lab finds blinks. `cli.frame.shell` shows and runs the lines, and reads 
 import csv
 import json
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 from urllib.parse import urlsplit
 
-from cli.frame.errors import UsageError
-from cli.frame.options import Argument, Option, command, single
+from cli.frame.options import Option, command, single
 from cli.frame.output import Invocation, Reply, TableText
 from cli.frame.shell import CommandLine, Shell, program_name
 from site_agent.errors import InvalidInputError
@@ -29,10 +27,8 @@ from site_agent.plain_json import write_json
 app = single()
 
 _DEFAULT_FOLDER = Path("poolctl-quickstart")
-_FACE_ROUNDS, _GAZE_ROUNDS = 3, 5
+_ROUNDS = 3
 _PERSONS, _TEST_PERSONS = 60, 60
-_GAZE_PERSONS, _GAZE_TEST_PERSONS = 3, 8
-_SUM_SERVERS, _CHARTER = ("sum-1", "sum-2"), "charter.toml"
 # Small trees and few of them, one thread a command: each training takes seconds.
 _ERT = (
     "--for blinks --set num_trees_per_cascade_level=100 --set tree_depth=4 "
@@ -40,17 +36,9 @@ _ERT = (
 )
 
 
-@command(
-    app,
-    "quickstart",
-    "quickstart",
-    "quickstart gaze",
-    "quickstart secure",
-    "quickstart --site-count 5 -o ~/poolctl-trial",
-)
+@command(app, "quickstart", "quickstart", "quickstart --site-count 5 -o ~/poolctl-trial")
 def quickstart(
     invocation: Invocation,
-    subject: Annotated[Literal["faces", "gaze", "secure"], Argument("What is shown.")] = "faces",
     *,
     output: Annotated[
         Path | None,
@@ -64,25 +52,12 @@ def quickstart(
     Starts a pool on this machine. Sites with synthetic faces train and upload; a lab downloads,
     merges and uploads the merged models; the sites refine the merged landmark model in rounds; and
     the lab finds the blinks in a synthetic video. Takes a few minutes.
-
-    With gaze, each site trains a gaze network on synthetic eyes, and then all train one
-    together in rounds through the pool. With secure, two aggregation servers sum up the changes,
-    so that nobody sees those of one site.
     """
-    gaze, secure = subject != "faces", subject == "secure"
-    if secure and site_count < 3:
-        raise UsageError("--site-count: a secure sum needs at least 3 sites")
-    if gaze:
-        import torch  # noqa: F401 (a missing package is an error before anything is drawn)
     folder = _prepare_folder(output)
     sites = [f"site-{chr(ord('a') + index)}" for index in range(site_count)]
     started_s = time.monotonic()
     with Shell(invocation, folder) as shell:
-        result = (
-            _gaze_journey(shell, sites, seed, secure=secure)
-            if gaze
-            else _face_journey(shell, sites, seed)
-        )
+        result = _face_journey(shell, sites, seed)
     seconds = round(time.monotonic() - started_s, 1)
     write_json(folder / "summary.json", result.data)
     lines = [
@@ -91,7 +66,7 @@ def quickstart(
         f"Everything took {seconds:.0f} s and is in {folder}/.",
         "",
         "Try next:",
-        *(f"  {line}" for line in next_lines(folder, shell.endpoint, gaze=gaze)),
+        *(f"  {line}" for line in next_lines(folder, shell.endpoint)),
     ]
     return Reply(result.data | {"seconds": seconds}, lines, [str(folder)])
 
@@ -158,10 +133,8 @@ def _face_journey(shell: Shell, sites: Sequence[str], seed: int) -> _Result:
     shell.run("upload our-lab/merged.svm --name our-lab/face", "our-lab")
     shell.run("upload our-lab/merged.dat --name our-lab/eyes", "our-lab")
     shell.show("models lineage our-lab/eyes", "our-lab")
-    shell.title(
-        f"Refine the merged landmark model in {_FACE_ROUNDS} rounds: only sums leave a site"
-    )
-    refined = _hold_rounds(shell, sites, "our-lab/eyes", "faces.xml", count=_FACE_ROUNDS)
+    shell.title(f"Refine the merged landmark model in {_ROUNDS} rounds: only sums leave a site")
+    refined = _hold_rounds(shell, sites, "our-lab/eyes")
     shell.run(f"download {refined} -o our-lab/refined.dat", "our-lab")
     shell.title("Evaluate all models on persons nobody trained on")
     made_by = {"merged.svm": "mwma", "merged.dat": "wba-cascade", "refined.dat": "refined"}
@@ -177,47 +150,6 @@ def _face_journey(shell: Shell, sites: Sequence[str], seed: int) -> _Result:
     return _face_result(shell.folder, scored["items"], made_by)
 
 
-def _gaze_journey(shell: Shell, sites: Sequence[str], seed: int, *, secure: bool) -> _Result:
-    shell.title(f"Draw the eyes of {_GAZE_PERSONS} persons a site, and of others for the test")
-    shell.run_side_by_side(
-        *(
-            CommandLine(
-                f"dataset draw eyes {folder} --set persons={persons} "
-                f"--set frames_per_person={frames} --set seed={seed} "
-                f"--set first_person={index * _GAZE_PERSONS}"
-            )
-            for index, (folder, persons, frames) in enumerate(
-                [
-                    *((f"{site}/eyes", _GAZE_PERSONS, 100) for site in sites),
-                    ("test", _GAZE_TEST_PERSONS, 50),
-                ]
-            )
-        )
-    )
-    _register(shell, [*sites, *(_SUM_SERVERS if secure else ())])
-    shell.title("Train a network of its own at each site")
-    training = f"--set seed={seed} --set device=cpu --set threads=1"
-    for site in sites:
-        shell.run(f"train network gaze {site}/eyes -o {site}/{site}.safetensors {training}", site)
-    count = 1 if secure else _GAZE_ROUNDS
-    shell.title(f"Train one network together, rounds: {count}; only changes leave a site")
-    first = sites[0]
-    shell.run(f"federated init -o {first}/new.safetensors --seed {seed}", first)
-    shell.run(f"upload {first}/new.safetensors --name {first}/gaze", first)
-    # Drawn eyes need no protection; with differential privacy a new network learns little.
-    method = "--method fedavg --option epochs=3 "
-    with ExitStack() as stack:
-        if secure:
-            stack.enter_context(_serving_sums(shell, sites))
-        method += f"--secure {_CHARTER}" if secure else "--protection open"
-        joint = _hold_rounds(shell, sites, f"{first}/gaze", "eyes", count=count, method=method)
-    shell.run(f"download {joint} -o together.safetensors", first)
-    shell.title("Evaluate all networks on persons nobody trained on")
-    files = " ".join(f"{site}/{site}.safetensors" for site in sites)
-    scored = shell.run(f"evaluate {files} together.safetensors test --set resamples=0", first)
-    return _gaze_result(shell.folder, scored["items"])
-
-
 def _register(shell: Shell, sites: Sequence[str]) -> None:
     """Log the admin in, and let it create each site with a token, by which the site logs in."""
     shell.title("Register the sites with the pool")
@@ -229,47 +161,21 @@ def _register(shell: Shell, sites: Sequence[str]) -> None:
         shell.run(login, site, stdin=made["secret"])
 
 
-@contextmanager
-def _serving_sums(shell: Shell, sites: Sequence[str]) -> Iterator[None]:
-    """Agree on a charter, and run the aggregation servers while the block runs."""
-    shell.title("Agree on the keys of all sites and servers, and start the servers")
-    parties = [*sites, *_SUM_SERVERS]
-    keys = {name: shell.run("secure keygen", name)["key"] for name in parties}
-    members = [
-        f"--{'server' if name in _SUM_SERVERS else 'lab'} {name}={keys[name]}" for name in parties
-    ]
-    made = shell.run(f"secure charter create trial -o {_CHARTER} {' '.join(members)}")
-    for name in parties:
-        shell.run(f"secure charter accept {_CHARTER} {made['digest']}", name)
-    with shell.serving(*(CommandLine("secure serve", name) for name in _SUM_SERVERS)):
-        yield
-
-
-def _hold_rounds(
-    shell: Shell, sites: Sequence[str], base: str, data: str, *, count: int, method: str = ""
-) -> str:
+def _hold_rounds(shell: Shell, sites: Sequence[str], base: str) -> str:
     """Hold rounds in which all sites take part; return the address of the last result."""
     for site in sites:
         shell.run(f"rounds trust {' '.join(other for other in sites if other != site)}", site)
     first = sites[0]
     started = shell.run(
-        f"rounds start --base {base} --sites {','.join(sites)} --deadline 1d --rounds {count} "
-        f"{method}".strip(),
+        f"rounds start --base {base} --sites {','.join(sites)} --deadline 1d --rounds {_ROUNDS}",
         first,
     )
     key, address = started["round_id"], ""
     # With two sites, each can compute the other's contribution; both must accept that.
     two_only = " --least-others 1" if len(sites) == 2 else ""
-    for _ in range(count):
-        waiting = list(sites)
-        while waiting:
-            sent = {
-                site: shell.run(f"rounds contribute {key} --data {site}/{data}{two_only}", site)
-                for site in waiting
-            }
-            # In a secure round each site visits several times; the servers act in between.
-            waiting = [site for site in waiting if sent[site]["phase"] not in ("", "complete")]
-            time.sleep(1.0 if waiting else 0.0)
+    for _ in range(_ROUNDS):
+        for site in sites:
+            shell.run(f"rounds contribute {key} --data {site}/faces.xml{two_only}", site)
         finished = shell.run(f"rounds finish {key}", first)
         key = finished["round"]["successor"]
         address = finished["version"]["address"].removeprefix("pool://")
@@ -353,51 +259,16 @@ def _compare_blinks(lab: Path) -> dict[str, int]:
     return {"true": len(true), "found": len(detected), "matched": matched}
 
 
-def _gaze_result(folder: Path, items: Sequence[Any]) -> _Result:
-    keys = ("mean_error_deg", "worst_person_error_deg")
-    networks = _scores(folder, items, {"together.safetensors": "fedavg"}, keys)
-    alone = min(network["score"] for network in networks if network["made_by"] == "trained")
-    constant = items[0]["constant_error_deg"]
-    text: list[str | TableText] = [
-        f"Trained together, the network errs by {networks[-1]['score']:.2f} degrees (the best "
-        f"single site: {alone:.2f}; the mean gaze of all: {constant:.2f}).",
-        "",
-        "Angular error in degrees, on persons that no site has seen:",
-        _score_table(["network", "made by", "mean error", "worst person"], networks),
-        "",
-    ]
-    data = {
-        "folder": str(folder),
-        "networks": networks,
-        "constant_error_deg": constant,
-        "network": str(folder / "together.safetensors"),
-        "test_dataset": str(folder / "test"),
-    }
-    return _Result(data, text)
-
-
-def next_lines(folder: Path, endpoint: str, *, gaze: bool) -> list[str]:
+def next_lines(folder: Path, endpoint: str) -> list[str]:
     """Return commands to go on with; the sites know the pool at `endpoint`."""
     poolctl, test = program_name(), folder / "test"
-    port, site = urlsplit(endpoint).port, "site-a" if gaze else "our-lab"
-    pool = [
-        f"{poolctl} serve --data {folder / 'pool'} --port {port}   # the pool, with all models",
-        f"POOL_HOME={folder / site} {poolctl} models ls   # in another terminal",
-    ]
-    if gaze:
-        network = folder / "together.safetensors"
-        return [
-            f"{poolctl} predict {test} --network {network} --pictures seen",
-            f"{poolctl} federated simulate {test} --method fedavg --method fedadam --rounds 5 "
-            "-o run",
-            *pool,
-        ]
-    lab = folder / "our-lab"
+    port, lab = urlsplit(endpoint).port, folder / "our-lab"
     return [
         f"{poolctl} inspect {lab / 'merged.svm'} -o hog.png",
-        f"{poolctl} predict {test / 'faces.xml'} --landmarks {lab / 'refined.dat'} --pictures seen",
+        f"{poolctl} predict {test / 'faces.xml'} --landmarks {lab / 'refined.dat'} -o found.xml",
         f"{poolctl} blink review {lab / 'blinks'}",
-        *pool,
+        f"{poolctl} serve --data {folder / 'pool'} --port {port}   # the pool, with all models",
+        f"POOL_HOME={lab} {poolctl} models ls   # in another terminal",
     ]
 
 

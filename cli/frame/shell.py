@@ -18,7 +18,7 @@ from cli.frame.app import main
 from cli.frame.errors import CliError, ExitCode, Outcome
 from cli.frame.output import Invocation
 from site_agent.errors import InvalidInputError
-from site_agent.work.processes import Process, Program, run_programs, start, start_python, stop
+from site_agent.work.processes import Process, Program, run_programs, start_python, stop
 
 _POOL_START_TIMEOUT_S = 600.0
 """For a pool that hangs: the first start on a busy machine can take minutes."""
@@ -155,18 +155,6 @@ class Shell:
                 _data_of(line, answer.read_text(encoding="utf-8"))
                 for line, answer in zip(lines, answers, strict=True)
             ]
-
-    @contextmanager
-    def serving(self, *lines: CommandLine) -> Iterator[None]:
-        """Run commands that serve as processes while the block runs."""
-        with ExitStack() as stack:
-            log = stack.enter_context(Path("servers.log").open("wb"))
-            for line in lines:
-                self._invocation.note(f"$ {line.text} &")
-                command = [sys.executable, "-m", "cli", *shlex.split(line.arguments)]
-                process = start(command, stdout=log, stderr=log, environment=line.environment)
-                stack.callback(stop, process, grace_s=_STOP_TIMEOUT_S)
-            yield
 
     def _program(self, line: CommandLine, answer: Path) -> Program:
         self._invocation.note(f"$ {line.text}")

@@ -19,9 +19,7 @@ from site_agent.faces.models import open_detector
 from site_agent.faces.prediction import (
     ImagePrediction,
     find_images,
-    overlay_paths,
     predict_images,
-    write_overlays,
     write_predictions_xml,
 )
 from site_agent.networks.architectures import SALIENCY_ARCHITECTURES
@@ -63,8 +61,7 @@ class ResultOptions:
         Path | None, Option("Write the faces as imglab annotations, or the gaze as CSV.")
     ] = None
     pictures: Annotated[
-        Path | None,
-        Option("Draw faces on copies of the images, gaze as arrows, maps over videos.", "FOLDER"),
+        Path | None, Option("Draw gaze as arrows, or maps over videos.", "FOLDER")
     ] = None
     force: ForceOption = False
 
@@ -72,7 +69,7 @@ class ResultOptions:
 @command(
     app,
     "predict",
-    "predict photos/ --detector merged.svm --landmarks merged.dat --pictures seen/",
+    "predict photos/ --detector merged.svm --landmarks merged.dat -o found.xml",
     "predict test.xml --landmarks site-a/face-68 --json",
     "predict a.jpg b.jpg --detector merged.svm -o found.xml",
     "predict eyes/ --network gaze.safetensors -o gaze.csv --pictures seen/",
@@ -114,6 +111,11 @@ def predict(
         return _predict_with_network(invocation, inputs, network, result)
     if of_gaze := [word for word in inputs if is_gaze_data(Path(word))]:
         raise UsageError(f"{of_gaze[0]}: this is gaze data; expected --network as well")
+    if result.pictures is not None:
+        raise UsageError(
+            "--pictures goes with --network: write the faces (-o FACES.xml), then look at them "
+            "with 'poolctl dataset preview FACES.xml'"
+        )
     faces = _images(inputs, reading_from(images), boxes_wanted=not models.detector)
     return _reply(invocation, _search(invocation, inputs, faces, models, result), result)
 
@@ -134,8 +136,6 @@ def _search(
         sources = [*map(Path, inputs), *paths, *(file.path for file in files.values())]
         refuse_inputs([result.output], sources, "--output")
         require_free(result.output, force=result.force)
-    if result.pictures is not None:
-        _require_free_overlays(paths, result.pictures, force=result.force)
     finder = open_detector(None) if models.detector == "stock" else None
     with invocation.progress("predict") as report:
         return list(
@@ -161,17 +161,12 @@ def _reply(
         raise InputMissingError(f"no image could be read: {broken[0]}")
     for problem in broken:
         invocation.warn(f"left out: {problem}")
-    overlays: list[Path] = []
     notes = []
     if result.output is not None:
         write_predictions_xml(predictions, result.output)
         notes.append(f"annotations {result.output}")
-    if result.pictures is not None:
-        with invocation.progress("draw overlays"):
-            overlays = write_overlays(predictions, result.pictures)
-        notes.append(f"pictures {result.pictures}")
     items = [prediction.to_dict() for prediction in predictions]
-    data = {"items": items, "output": result.output, "pictures": overlays}
+    data = {"items": items, "output": result.output}
     return Reply(
         data, [_table(predictions), *notes], [str(prediction.path) for prediction in predictions]
     )
@@ -184,11 +179,6 @@ def _predict_with_network(
     of_clips = read_network(file).metadata.get("architecture") in SALIENCY_ARCHITECTURES
     answer = predict_looks if of_clips else predict_gaze
     return answer(invocation, inputs, file, result.output, result.pictures, force=result.force)
-
-
-def _require_free_overlays(images: list[Path], folder: Path, *, force: bool) -> None:
-    for path in overlay_paths(images, folder):
-        require_free(path, force=force)
 
 
 def _images(

@@ -2,12 +2,10 @@
 
 import csv
 import json
-from pathlib import Path
 
 import pytest
 
 from tests.begun_early import EarlyCommand
-from tests.end_to_end.labs import Lab
 
 QUICKSTART = EarlyCommand(
     "quickstart", ("cli", "quickstart", "--site-count", "2", "--output", "trial", "--json")
@@ -40,25 +38,3 @@ def test_quickstart_goes_all_the_way() -> None:
             "site-a",
             "site-b",
         ]
-
-
-@pytest.mark.slow
-def test_sites_train_a_better_gaze_network_together_than_alone(tmp_path: Path) -> None:
-    result = Lab(tmp_path).poolctl("quickstart", "gaze", "--output", "trial")
-
-    errors: dict[str, list[float]] = {}
-    for entry in result["networks"]:
-        errors.setdefault(entry["made_by"], []).append(entry["score"])
-    assert len(errors["trained"]) == 3
-    assert max(errors["fedavg"]) < min(errors["trained"])
-    assert max(errors["trained"]) < result["constant_error_deg"]
-
-
-@pytest.mark.slow
-def test_sites_sum_up_their_changes_so_that_no_server_sees_them(tmp_path: Path) -> None:
-    lab = Lab(tmp_path)
-    result = lab.poolctl("quickstart", "secure", "--output", "trial")
-    assert [network["made_by"] for network in result["networks"]] == [*["trained"] * 3, "fedavg"]
-    assert lab.poolctl("inspect", result["network"])
-    log = (tmp_path / "trial" / "servers.log").read_text(encoding="utf-8")
-    assert log.count("serves the charter trial") == 2

@@ -45,23 +45,6 @@ def test_predictions_do_not_replace_annotations(
     assert other.read_text().startswith("<?xml")
 
 
-def test_overlays_do_not_replace_photographs(
-    faces: FaceDataset, tmp_path: Path, poolctl: Run
-) -> None:
-    assert faces.path is not None
-    folder, seen = faces.path.parent, tmp_path / "seen"
-    before = marks(folder)
-    arguments = ("predict", folder, "--detector", "stock", "--pictures")
-    for force in ((), ("--force",)):
-        refused = poolctl(*arguments, folder, *force, "--json")
-        assert (refused.code, refused.error["code"]) == (2, "invalid_input")
-        assert "is one of the images themselves" in refused.error["message"]
-    assert marks(folder) == before
-    assert len(poolctl(*arguments, seen, "--json").data["pictures"]) == 2
-    assert poolctl(*arguments, seen, "--json").error["code"] == "file_exists"
-    assert poolctl(*arguments, seen, "--force").code == 0
-
-
 def test_converting_does_not_replace_other_annotations_and_pictures(
     faces: FaceDataset, tmp_path: Path, poolctl: Run
 ) -> None:
