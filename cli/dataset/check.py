@@ -1,4 +1,4 @@
-"""``poolctl dataset check``, ``stats`` and ``preview``: describe data sets."""
+"""``poolctl dataset check`` and ``preview``: describe data sets."""
 
 from itertools import chain
 from pathlib import Path
@@ -8,7 +8,7 @@ from cli.dataset import gaze
 from cli.dataset.gaze import findings_table
 from cli.frame.existing_files import refuse_inputs
 from cli.frame.options import Argument, Option, ReportOption, command, single
-from cli.frame.output import Invocation, Reply, TableText
+from cli.frame.output import Invocation, Reply
 from cli.frame.settings_options import CommandSettings, SettingsOptions
 from cli.options import data as data_options
 from site_agent.datasets.check import check_datasets
@@ -16,7 +16,6 @@ from site_agent.datasets.conversion import recognise_annotations
 from site_agent.datasets.egocentric import is_egocentric
 from site_agent.datasets.records import FaceDataset, dataset_digest
 from site_agent.datasets.sheets import sheet_paths, write_contact_sheets
-from site_agent.datasets.statistics import Distribution, dataset_statistics
 from site_agent.training.detector_plan import HOG_SVM_DEFAULTS
 from site_agent.training.ert import unlearnable_boxes
 from site_agent.wording import count_words
@@ -31,8 +30,6 @@ DataArgument = Annotated[
         "DATA...",
     ),
 ]
-
-_BARS = " ▁▂▃▄▅▆▇█"
 
 
 @command(
@@ -106,64 +103,6 @@ def check(
     return Reply(data, [table, *lines], digests)
 
 
-@command(
-    app, "stats", "dataset stats faces.xml", "dataset stats 300w/ --json", "dataset stats eyes/"
-)
-def stats(
-    invocation: Invocation, datasets: DataArgument, images: data_options.ImagesOption = None
-) -> Reply:
-    """Show statistics of a data set.
-
-    Counts of faces, boxes, landmarks and labels, and the distributions of sizes, shapes, eye
-    distances and, for 68 landmarks, the eye aspect ratio (EAR). Of gaze data, for each person:
-    counts, sessions, the ranges of angles, and the error of a constant. The digest identifies the
-    data in training records.
-    """
-    if data_options.holds_gaze(datasets):
-        return gaze.stats(invocation, datasets)
-    faces = data_options.read_joined_faces(datasets, data_options.reading_from(images))
-    statistics = dataset_statistics(faces)
-    with invocation.progress("read images") as report:
-        report(None, "digest")
-        digest = dataset_digest(faces)
-    names = f" ({statistics.parts[0]} to {statistics.parts[-1]})" if statistics.parts else ""
-    counted = [
-        ["images", str(statistics.images)],
-        ["images without faces", str(statistics.images_without_faces)],
-        ["faces", str(statistics.faces)],
-        ["boxes to be ignored", str(statistics.ignored)],
-        *[
-            [f"faces marked {mark}", str(count)]
-            for mark, count in statistics.marks.items()
-            if count
-        ],
-        *[
-            [f"faces labelled {label or '(nothing)'}", str(count)]
-            for label, count in statistics.labels.items()
-            if set(statistics.labels) != {""}
-        ],
-        ["landmarks", f"{len(statistics.parts)}{names}"],
-        ["faces with all landmarks", str(statistics.faces_with_all_parts)],
-        ["faces without landmarks", str(statistics.faces_without_parts)],
-    ]
-    spread = [_row(name, item) for name, item in statistics.distributions.items()]
-    columns = ["", "min", "5 %", "25 %", "median", "75 %", "95 %", "max", "min to max"]
-    keep = ("median", "min", "max", "min to max", "5 %", "95 %")
-    data = {"datasets": datasets, "digest": digest, **statistics.to_dict()}
-    tables = [
-        TableText(["", data_options.words_of(datasets)], counted),
-        TableText(columns, spread, keep=keep),
-    ]
-    complete = (
-        f", {statistics.faces_with_all_parts} of them with all landmarks"
-        if statistics.parts
-        else ""
-    )
-    image_count = count_words(statistics.images, "image")
-    verdict = f"{count_words(statistics.faces, 'face')} in {image_count}{complete}."
-    return Reply(data, [verdict, *tables, f"digest {digest}"], [digest])
-
-
 @command(app, "preview", "dataset preview faces.xml", "dataset preview faces.xml -o sheet.png")
 def preview(
     invocation: Invocation,
@@ -194,13 +133,3 @@ def preview(
 def _counts(faces: FaceDataset) -> dict[str, int]:
     boxes = sum(len(image.boxes) for image in faces.images)
     return {"images": len(faces.images), "boxes": boxes}
-
-
-def _row(name: str, item: Distribution) -> list[str]:
-    values = [item.low, *item.percentiles.values(), item.high]
-    most = max(item.bin_counts)
-    bars = "".join(_BARS[-(-count * (len(_BARS) - 1) // most)] for count in item.bin_counts)
-    label, unit = name.replace("_", " "), ""
-    if label.endswith(" px"):
-        label, unit = label.removesuffix(" px"), " (px)"
-    return [label + unit, *(f"{value:.4g}" for value in values), bars]

@@ -1,4 +1,4 @@
-"""``poolctl dataset`` with gaze data: checks, statistics and preview sheets."""
+"""``poolctl dataset`` with gaze data: checks and preview sheets."""
 
 from itertools import chain
 from pathlib import Path
@@ -9,11 +9,11 @@ from cli.frame.existing_files import refuse_inputs
 from cli.frame.output import Invocation, Reply, TableText
 from site_agent.datasets.check import Finding, count_more, kinds_of
 from site_agent.datasets.egocentric import check_clips, is_egocentric, open_egocentric
-from site_agent.datasets.gaze.check import PersonStatistics, check_gaze, gaze_statistics, open_gaze
-from site_agent.datasets.gaze.records import gaze_digest, join_digests
+from site_agent.datasets.gaze.check import check_gaze, open_gaze
+from site_agent.datasets.gaze.records import gaze_digest
 from site_agent.datasets.sheets import write_gaze_sheet
 from site_agent.errors import writing_to
-from site_agent.networks.views import ANGLES, EYE, Target
+from site_agent.networks.views import EYE, Target
 from site_agent.plain_json import json_bytes
 from site_agent.wording import count_words
 
@@ -89,46 +89,6 @@ def _describe_clips(path: Path) -> dict[str, Any]:
     return facts | {"persons": len(dataset.persons), "clips": len(dataset.clips)}
 
 
-def stats(invocation: Invocation, paths: list[Path]) -> Reply:
-    """Answer ``dataset stats`` of gaze data."""
-    path = _only(paths)
-    dataset = open_gaze(path)
-    target = dataset.view.target
-    with invocation.progress("read patches") as report:
-        persons = gaze_statistics(dataset, report)
-    digest = join_digests({person.person: person.digest for person in persons})
-    samples = sum(person.samples for person in persons)
-    data = {
-        "dataset": path,
-        "layout": dataset.layout,
-        "digest": digest,
-        "samples": samples,
-        "unit": target.unit,
-        "persons": [_named(person, target) for person in persons],
-    }
-    columns = ["person", "samples", "sessions", "left", "right", "both"]
-    columns += [*target.axes, "head yaw", "head pitch", "constant"]
-    keep = ("samples", *target.axes, "constant", "sessions")
-    counted = f"{count_words(len(persons), 'person')}, {count_words(samples, 'sample')}"
-    lines = [
-        f"{_numbers_word(target)}: mean (5 % to 95 %) in {target.unit}; constant: mean error of "
-        "the person's mean gaze",
-        f"digest {digest}",
-    ]
-    table = TableText(columns, [_row(person) for person in persons], keep=keep)
-    return Reply(data, [f"{path} holds {counted}.", table, *lines], [digest])
-
-
-def _numbers_word(target: Target) -> str:
-    return "angles" if target is ANGLES else " and ".join(target.axes)
-
-
-def _named(person: PersonStatistics, target: Target) -> dict[str, Any]:
-    """Return a person's numbers by the names of the target."""
-    names = dict(zip(("yaw", "pitch"), target.axes, strict=True))
-    return {target.named(names.get(key, key)): item for key, item in vars(person).items()}
-
-
 def preview(invocation: Invocation, paths: list[Path], output: Path) -> Reply:
     """Answer ``dataset preview`` of gaze data."""
     path = _only(paths)
@@ -143,11 +103,3 @@ def _only(paths: list[Path]) -> Path:
     if len(paths) > 1:
         raise UsageError("expected one set of gaze data: give several one by one")
     return paths[0]
-
-
-def _row(person: PersonStatistics) -> list[str]:
-    counts = (person.samples, person.sessions, person.left, person.right, person.both_eyes)
-    spreads = (person.yaw, person.pitch, person.head_yaw, person.head_pitch)
-    error = f"{person.constant_error_deg:.1f}"
-    ranges = [f"{of.mean:z.0f} ({of.p5:z.0f} to {of.p95:z.0f})" for of in spreads]
-    return [person.person, *map(str, counts), *ranges, error]

@@ -13,11 +13,6 @@ from cli.frame import options
 from cli.frame.errors import UsageError
 from cli.frame.existing_files import place_for_model, refuse_inputs, require_free, words_on_existing
 from cli.frame.output import Invocation, Reply, TableText
-from cli.frame.values import numbers
-from cli.vision.gaze import view_of
-from site_agent.datasets.gaze.check import open_gaze
-from site_agent.datasets.gaze.records import GazeSamples, target_errors
-from site_agent.networks.views import EYE, Target
 from site_agent.wording import size_words
 
 if TYPE_CHECKING:
@@ -134,23 +129,15 @@ _SIZE_COLUMNS = ("weights left", "dense MiB", "torch COO MiB", "sparse MiB")
     "prune",
     "prune gaze.safetensors --fraction 0.9 -o gaze.sparse",
     "prune gaze.safetensors --fraction 0.9 --global -o pruned.safetensors",
-    "prune gaze.safetensors --fraction 0,0.9,0.95,0.99,0.999 --test eyes/",
 )
 def prune(
     invocation: Invocation,
     network: Annotated[str, options.Argument("A network.", "FILE|ADDRESS")],
     *,
     fraction: Annotated[
-        str,
-        options.Option(
-            "Of the weights that become zero. Several, such as 0,0.9,0.99, are compared.", "NUMBERS"
-        ),
+        float, options.Option("Share of the weights that become zero.", min=0.0, max=1.0)
     ],
-    output: options.OutputFileOption = None,
-    test: Annotated[
-        Path | None,
-        options.Option("Without --output: also the mean angular error on this data.", "GAZE"),
-    ] = None,
+    output: Annotated[Path, options.Option("The file to write: NAME.sparse or .safetensors.")],
     layers: Annotated[Layers, options.Option("The layers to prune.")] = "linear",
     over_all: Annotated[
         bool,
@@ -163,32 +150,36 @@ def prune(
 
     Biases are kept. A .sparse file stores each entry in its smallest form: dense, with a bit mask,
     or with indices; all commands read it as any network, and 'poolctl convert' makes it a
-    .safetensors file. The table compares its size with that of sparse COO tensors of torch.
+    .safetensors file. The table compares its size with that of sparse COO tensors of torch;
+    'poolctl evaluate' has the error of what is left.
     """
-    fractions = numbers(fraction, "--fraction")
-    if not all(0 <= share <= 1 for share in fractions):
-        raise UsageError(f"--fraction {fraction}: expected numbers from 0 to 1")
-    if output is not None and (len(fractions) > 1 or test is not None):
-        raise UsageError("expected one --fraction with --output, or --test and several without")
-    scope: Scope = "global" if over_all else "layer"
     file = invocation.model_file(network)
     content = _read_network(file)
+    names = pruning.weights_of_layers(content, layers)
+    if not names:
+        raise UsageError(f"--layers {layers}: the network has no such layers")
+    require_free(output, force=True)
+    refuse_inputs([output], [file.path], "--output", what="the network")
+    scope: Scope = "global" if over_all else "layer"
+    pruned = pruning.prune(content, names, fraction, scope)
+    name = format_of_suffix(output) or "poolctl-sparse"
+    digest = None
+    if not dry_run:
+        with place_for_model(output, force=force) as place:
+            digest = write_model(pruned, place, format_name=name)
+    sizes = pruning.entry_sizes(pruned)
+    total = _total(sizes)
+    rows = [[size.name, size.form, *_size_cells(asdict(size))] for size in sizes]
+    rows.append(["all", "", *_size_cells(total)])
     data: dict[str, Any] = {"input": file.path, "layers": layers, "scope": scope}
-    if output is not None:
-        data |= {"fraction": fractions[0], "output": output}
-        pruned = _prune(content, fractions[0], layers, scope)
-        return _write(data, file, pruned, output, force=force, dry_run=dry_run)
-    view = EYE if test is None else view_of([file.path])
-    samples = None if test is None else open_gaze(test).seen_as(view).read()
-    lines = []
-    with invocation.progress(f"prune {network}") as report:
-        for number, share in enumerate(fractions):
-            report(number / len(fractions), f"fraction {share:g}")
-            pruned = _prune(content, share, layers, scope)
-            error = None if samples is None else _error(pruned, samples, view.target)
-            scored = {"fraction": share, view.target.named("error_deg"): error}
-            lines.append(scored | _total(pruning.entry_sizes(pruned)))
-    return Reply(data | {"test": test, "table": lines}, _comparison(lines))
+    data |= {"fraction": fraction}
+    data |= {"output": output, "format": name, "digest": digest, "entries": sizes, "all": total}
+    sheet = TableText(["entry", "form", *_SIZE_COLUMNS], rows)
+    if dry_run:
+        summary = f"would write {output} ({name}){words_on_existing(output, force=force)}"
+        return Reply(data, [sheet, summary], [str(output)])
+    summary = f"{output}  ({name}, {size_words(output.stat().st_size)})"
+    return Reply(data, [sheet, summary, f"sha256 {digest}"], [str(output)])
 
 
 def _read_network(file: "ModelFile") -> StateDict:
@@ -196,62 +187,6 @@ def _read_network(file: "ModelFile") -> StateDict:
     if not isinstance(content, StateDict):
         raise UsageError(f"{file.word}: is a {KIND_WORDS[type(content)]}, expected a network")
     return content
-
-
-def _prune(network: StateDict, fraction: float, layers: Layers, scope: Scope) -> StateDict:
-    names = pruning.weights_of_layers(network, layers)
-    if not names:
-        raise UsageError(f"--layers {layers}: the network has no such layers")
-    return pruning.prune(network, names, fraction, scope)
-
-
-def _error(network: StateDict, samples: GazeSamples, target: Target) -> float:
-    """Return the mean error of a network on samples, in the target's unit."""
-    from site_agent.networks.modules import predict_gaze, to_module
-
-    predicted = predict_gaze(to_module(network), samples.patches, samples.head)
-    return float(target_errors(target, predicted, samples.gaze).mean())
-
-
-def _comparison(table: list[dict[str, Any]]) -> TableText:
-    """Return the size, and the error if there is a test set, at each fraction."""
-    columns = ["fraction", *_SIZE_COLUMNS]
-    rows = [[f"{line['fraction']:g}", *_size_cells(line)] for line in table]
-    error = next(name for name in table[0] if name.startswith("error_"))
-    if table[0][error] is not None:
-        columns.append(error.replace("_", " "))
-        rows = [[*row, f"{line[error]:.2f}"] for row, line in zip(rows, table, strict=True)]
-    return TableText(columns, rows, keep=columns[-1:])
-
-
-def _write(
-    data: dict[str, Any],
-    file: "ModelFile",
-    network: StateDict,
-    output: Path,
-    *,
-    force: bool,
-    dry_run: bool,
-) -> Reply:
-    """Write a pruned network, and return the size of each entry."""
-    require_free(output, force=True)
-    refuse_inputs([output], [file.path], "--output", what="the network")
-    name = format_of_suffix(output) or "poolctl-sparse"
-    digest = None
-    if not dry_run:
-        with place_for_model(output, force=force) as place:
-            digest = write_model(network, place, format_name=name)
-    sizes = pruning.entry_sizes(network)
-    total = _total(sizes)
-    rows = [[size.name, size.form, *_size_cells(asdict(size))] for size in sizes]
-    rows.append(["all", "", *_size_cells(total)])
-    data |= {"format": name, "digest": digest, "entries": sizes, "all": total}
-    sheet = TableText(["entry", "form", *_SIZE_COLUMNS], rows)
-    if dry_run:
-        summary = f"would write {output} ({name}){words_on_existing(output, force=force)}"
-        return Reply(data, [sheet, summary], [str(output)])
-    summary = f"{output}  ({name}, {size_words(output.stat().st_size)})"
-    return Reply(data, [sheet, summary, f"sha256 {digest}"], [str(output)])
 
 
 def _total(sizes: list[EntrySize]) -> dict[str, int]:

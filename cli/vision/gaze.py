@@ -1,36 +1,29 @@
 """``poolctl evaluate`` of networks on gaze data."""
 
 from collections.abc import Collection, Sequence
-from math import degrees
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image
 
-from aggregators.predictors import to_grey
 from cli.frame.errors import InputMissingError, UsageError
 from cli.frame.existing_files import refuse_inputs, require_free
 from cli.frame.options import Option
 from cli.frame.output import Invocation, Reply, TableText
 from cli.options.data import holds_gaze, part_words
-from site_agent.datasets.gaze.check import is_gaze_data, open_gaze
+from site_agent.datasets.gaze.check import open_gaze
 from site_agent.datasets.gaze.records import (
-    PATCH_SHAPE,
     GazeSamples,
     join_samples,
     person_digests,
     select_sessions,
     target_errors,
 )
-from site_agent.datasets.sheets import draw_found_gaze, draw_patch
-from site_agent.errors import writing_to
 from site_agent.evaluation.gaze import GazeScores, score_gaze
 from site_agent.networks.architectures import find_architecture, require_kind
 from site_agent.networks.files import read_network
 from site_agent.networks.views import ANGLES, EYE, Target, View
-from site_agent.pictures.images import list_images, read_image
 from site_agent.tables import Table, columns_of
 from site_agent.training.overlap import gaze_overlap
 from site_agent.wording import count_words
@@ -127,68 +120,28 @@ def gaze_tables(models: "Sequence[ScoredModel]") -> list[TableText | str]:
     return [f"{verdict}{constant:.1f}.", table, title + count_words(count, "person")]
 
 
-# ``poolctl predict --network``: the gaze in eye patches.
-_ZOOM = 8
-
-
 def predict_gaze(
-    invocation: Invocation,
-    inputs: list[str],
-    file: Path,
-    output: Path | None,
-    pictures: Path | None,
-    *,
-    force: bool,
+    invocation: Invocation, inputs: list[str], file: Path, output: Path | None, *, force: bool
 ) -> Reply:
-    """Answer ``predict`` with a network, for gaze data or for pictures of eyes."""
+    """Answer ``predict`` with a network of gaze, for gaze data."""
     from site_agent.networks.modules import predict_gaze as run
     from site_agent.networks.modules import to_module
 
     paths = [Path(word) for word in inputs]
     if missing := [path for path in paths if not path.exists()]:
-        raise InputMissingError(f"{missing[0]}: no such file; expected gaze data or pictures")
+        raise InputMissingError(f"{missing[0]}: no such file; expected gaze data")
     if output is not None:
         refuse_inputs([output], [*paths, file], "--output")
         require_free(output, force=force)
     network = read_network(file)
     module = to_module(network, file.name)
     require_kind(network.metadata["architecture"], "gaze", file.name)
-    drawn: dict[str, Image.Image]
-    if any(is_gaze_data(path) for path in paths):
-        view = view_of([file])
-        if view != EYE and pictures is not None:
-            raise UsageError(
-                f"--pictures: shows eye patches, and {file.name} takes {view.description}"
-            )
-        samples, _ = read_gaze_samples(invocation, paths, "", "", view)
-        gaze = run(module, samples.patches, samples.head)
-        items, drawn = _of_data(samples, gaze, view.target, draw=pictures is not None)
-        text: list[str | TableText] = _describe_result(samples, gaze, view.target)
-    else:
-        if (view := view_of([file])) != EYE:
-            raise UsageError(
-                f"{file.name}: takes {view.description}, expected gaze data in their layout"
-            )
-        images, patches = _patches(inputs)
-        gaze = run(module, patches, np.zeros((len(patches), 2)))
-        items, drawn = _of_images(images, patches, gaze)
-        rows = [
-            [str(item["file"]), *(f"{degrees(item[name]):.1f}" for name in ("yaw", "pitch"))]
-            for item in items
-        ]
-        text = [TableText(["file", "yaw", "pitch"], rows), "degrees"]
-    written = []
-    if pictures is not None:
-        written = [pictures / f"{name}.png" for name in drawn]
-        refuse_inputs(written, paths, "--pictures")
-        for path in written:
-            require_free(path, force=force)
-        pictures.mkdir(parents=True, exist_ok=True)
-        for path, picture in zip(written, drawn.values(), strict=True):
-            with writing_to(path):
-                picture.save(path)
-        text.append(f"pictures {pictures}")
-    return predicted(items, text, output, written)
+    view = view_of([file])
+    samples, _ = read_gaze_samples(invocation, paths, "", "", view)
+    gaze = run(module, samples.patches, samples.head)
+    items = _of_data(samples, gaze, view.target)
+    text = _describe_result(samples, gaze, view.target)
+    return predicted(items, text, output, [])
 
 
 def predicted(
@@ -207,14 +160,14 @@ def predicted(
 
 
 def _of_data(
-    samples: GazeSamples, gaze: NDArray[np.float64], target: Target, *, draw: bool
-) -> tuple[list[dict[str, Any]], dict[str, Image.Image]]:
-    """Return a line for each sample as the camera saw it, and a picture for each person."""
+    samples: GazeSamples, gaze: NDArray[np.float64], target: Target
+) -> list[dict[str, Any]]:
+    """Return a line for each sample as the camera saw it."""
     errors = target_errors(target, gaze, samples.gaze)
     # Angles are in radians, as tables have them.
     scale, (across, down) = 1.0 if target is ANGLES else target.units_in_one, target.axes
     sides = [-1 if eye == "right" else 1 for eye in samples.eye]
-    items = [
+    return [
         {
             "person": str(samples.person[i]),
             "session": str(samples.session[i]),
@@ -226,11 +179,6 @@ def _of_data(
         }
         for i, side in enumerate(sides)
     ]
-    persons = dict.fromkeys(samples.person.tolist()) if draw else {}
-    owners = {name: samples.person == name for name in persons}
-    return items, {
-        name: draw_found_gaze(samples[rows], gaze[rows]) for name, rows in owners.items()
-    }
 
 
 def _describe_result(
@@ -246,32 +194,3 @@ def _describe_result(
         f"{target.unit}"
     )
     return [total, TableText(["person", "samples", "mean error"], rows)]
-
-
-def _patches(names: list[str]) -> tuple[list[Path], NDArray[np.uint8]]:
-    """Read pictures of left eyes, 60 x 36 pixels."""
-    images = list(dict.fromkeys(image for word in names for image in list_images(word)))
-    patches = []
-    for image in images:
-        patch = to_grey(read_image(image))
-        if patch.shape != PATCH_SHAPE:
-            size = f"{patch.shape[1]} x {patch.shape[0]}"
-            raise UsageError(f"{image}: is {size} pixels, expected an eye patch of 60 x 36")
-        patches.append(patch)
-    return images, np.stack(patches)
-
-
-def _of_images(
-    images: list[Path], patches: NDArray[np.uint8], angles: NDArray[np.float64]
-) -> tuple[list[dict[str, Any]], dict[str, Image.Image]]:
-    items = [
-        {"file": str(path), "yaw": round(float(yaw), 6), "pitch": round(float(pitch), 6)}
-        for path, (yaw, pitch) in zip(images, angles, strict=True)
-    ]
-    drawn = {
-        path.stem: draw_patch(patch, gaze[None], _ZOOM)
-        for path, patch, gaze in zip(images, patches, angles, strict=True)
-    }
-    if len(drawn) < len(images):
-        raise UsageError("two of the pictures have the same name")
-    return items, drawn

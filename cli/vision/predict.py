@@ -60,9 +60,7 @@ class ResultOptions:
     output: Annotated[
         Path | None, Option("Write the faces as imglab annotations, or the gaze as CSV.")
     ] = None
-    pictures: Annotated[
-        Path | None, Option("Draw gaze as arrows, or maps over videos.", "FOLDER")
-    ] = None
+    pictures: Annotated[Path | None, Option("Draw the maps of looks over videos.", "FOLDER")] = None
     force: ForceOption = False
 
 
@@ -72,7 +70,7 @@ class ResultOptions:
     "predict photos/ --detector merged.svm --landmarks merged.dat -o found.xml",
     "predict test.xml --landmarks site-a/face-68 --json",
     "predict a.jpg b.jpg --detector merged.svm -o found.xml",
-    "predict eyes/ --network gaze.safetensors -o gaze.csv --pictures seen/",
+    "predict eyes/ --network gaze.safetensors -o gaze.csv",
     "predict walk.mp4 --network look.safetensors --pictures seen/",
 )
 def predict(
@@ -86,16 +84,14 @@ def predict(
     network: Annotated[
         str,
         Option(
-            "Network that finds the gaze in gaze data, or in pictures of left eyes (60 x "
-            "36 pixels) of heads that face the camera; or where a person looks in videos "
-            "or clips.",
+            "Network that finds the gaze in gaze data, or where a person looks in videos or clips.",
             "FILE|ADDRESS",
         ),
     ] = "",
     result: ResultOptions,
     images: ImagesOption = None,
 ) -> Reply:
-    """Find faces and landmarks in images, gaze in eye patches, or the target of a wearer's gaze.
+    """Find faces and landmarks in images, gaze in gaze data, or the target of a wearer's gaze.
 
     Boxes are left, top, right, bottom in pixels, inclusive; landmarks are x, y in pixels, not
     rounded (--json). Yaw and pitch are in radians as the camera sees them, to the left of the
@@ -113,8 +109,8 @@ def predict(
         raise UsageError(f"{of_gaze[0]}: this is gaze data; expected --network as well")
     if result.pictures is not None:
         raise UsageError(
-            "--pictures goes with --network: write the faces (-o FACES.xml), then look at them "
-            "with 'poolctl dataset preview FACES.xml'"
+            "--pictures: of videos of a head-worn camera only; write the faces (-o FACES.xml), "
+            "then look at them with 'poolctl dataset preview FACES.xml'"
         )
     faces = _images(inputs, reading_from(images), boxes_wanted=not models.detector)
     return _reply(invocation, _search(invocation, inputs, faces, models, result), result)
@@ -177,8 +173,13 @@ def _predict_with_network(
 ) -> Reply:
     file = invocation.model_file(network).path
     of_clips = read_network(file).metadata.get("architecture") in SALIENCY_ARCHITECTURES
-    answer = predict_looks if of_clips else predict_gaze
-    return answer(invocation, inputs, file, result.output, result.pictures, force=result.force)
+    if of_clips:
+        return predict_looks(
+            invocation, inputs, file, result.output, result.pictures, force=result.force
+        )
+    if result.pictures is not None:
+        raise UsageError("--pictures: of videos of a head-worn camera only")
+    return predict_gaze(invocation, inputs, file, result.output, force=result.force)
 
 
 def _images(

@@ -11,12 +11,9 @@ from cli.frame.output import Invocation, Reply, TableText
 from cli.frame.settings_options import CommandSettings, SettingsOptions
 from cli.options.data import FacesArgument, ImagesOption, read_joined_faces, reading_from
 from cli.vision import train_networks
-from cli.vision.evaluate import score_tables
-from cli.vision.train_networks import Afterwards, TrainingOptions, plain_record, upload_trained
+from cli.vision.train_networks import TrainingOptions, plain_record
 from site_agent.datasets.records import FaceDataset, dataset_digest
 from site_agent.plain_json import plain
-from site_agent.tasks.model_files import ModelFile
-from site_agent.tasks.testing import score_on_faces
 from site_agent.training.detector_plan import HOG_SVM_DEFAULTS, HogSvmSettings
 from site_agent.training.ert import (
     ErtSettings,
@@ -40,29 +37,13 @@ _LEFT_OUT_SHOWN = 20
 
 @dataclass(frozen=True)
 class FaceTrainingOptions(TrainingOptions):
-    """The options of training and testing a model of faces, besides its settings."""
+    """The options of training a model of faces, besides its settings."""
 
     training_scores: Annotated[bool, Option("Score the model on its training data at the end.")] = (
         True
     )
-    test: Annotated[
-        Path | None,
-        Option("Score the model on these annotations, and save the scores next to it.", "FACES"),
-    ] = None
     dry_run: DryRunOption = False
     images: ImagesOption = None
-
-    def prepare_with(
-        self,
-        invocation: Invocation,
-        target: Path,
-        faces: FaceDataset,
-        settings: HogSvmSettings | ErtSettings,
-    ) -> Afterwards:
-        """Do the checks of `prepare`, and read the test data, before the training."""
-        tested = (self.test, reading_from(self.images))
-        digest = partial(dataset_digest, faces)
-        return self.prepare(invocation, target, plain(settings), digest, tested)
 
 
 @command(
@@ -70,7 +51,7 @@ class FaceTrainingOptions(TrainingOptions):
     "hog-svm",
     "train hog-svm faces.xml -o siteA.svm",
     "train hog-svm faces.xml -o siteA.svm --set flips=true --set upsample=2",
-    "train hog-svm faces.xml -o siteA.svm --set by_label=true --test test.xml --upload site-a/face",
+    "train hog-svm faces.xml -o siteA.svm --set by_label=true",
 )
 def hog_svm(
     invocation: Invocation,
@@ -91,13 +72,13 @@ def hog_svm(
     target = training.target(datasets[0].stem, ".svm")
     if training.dry_run:
         return _plan_detector(faces, target, chosen)
-    after = training.prepare_with(invocation, target, faces, chosen)
+    training.prepare(target, plain(chosen), partial(dataset_digest, faces))
     with invocation.progress("train hog-svm") as report:
         result = train_hog_svm(
             faces, target, chosen, report,
             training_scores=training.training_scores, despite_findings=training.despite_findings,
         )  # fmt: skip
-    return _reply(invocation, result, after)
+    return _reply(invocation, result)
 
 
 @command(
@@ -105,7 +86,7 @@ def hog_svm(
     "ert",
     "train ert faces.xml -o siteA.dat",
     "train ert faces.xml -o quick.dat --set num_trees_per_cascade_level=100 --set tree_depth=4",
-    "train ert faces.xml -o eyes.dat --for blinks --test test.xml --upload site-a/eyes",
+    "train ert faces.xml -o eyes.dat --for blinks",
 )
 def ert(
     invocation: Invocation,
@@ -133,13 +114,13 @@ def ert(
     if training.dry_run:
         return _plan_landmarks(faces, target, chosen)
     named = with_named_parts(faces, chosen)
-    after = training.prepare_with(invocation, target, faces, named)
+    training.prepare(target, plain(named), partial(dataset_digest, faces))
     with invocation.progress("train ert") as report:
         result = train_ert(
             faces, target, chosen, report,
             training_scores=training.training_scores, despite_findings=training.despite_findings,
         )  # fmt: skip
-    return _reply(invocation, result, after)
+    return _reply(invocation, result)
 
 
 @command(app, "starter", "train starter -o eyes.dat")
@@ -219,7 +200,7 @@ def _plan_landmarks(faces: FaceDataset, target: Path, settings: ErtSettings) -> 
     return Reply(data, text, [str(target)])
 
 
-def _reply(invocation: Invocation, result: TrainingResult, after: Afterwards) -> Reply:
+def _reply(invocation: Invocation, result: TrainingResult) -> Reply:
     record = result.record
     for warning in record.warnings:
         invocation.warn(warning)
@@ -245,29 +226,7 @@ def _reply(invocation: Invocation, result: TrainingResult, after: Afterwards) ->
         **plain_record(record),
         "left_out": _plain_problems(result.left_out),
     }
-    if after.test_faces is not None:
-        evaluated, tables = _evaluate(invocation, result, after)
-        data["evaluation"] = evaluated
-        text += tables
-    return upload_trained(invocation, result, after, data, text)
-
-
-def _evaluate(
-    invocation: Invocation, result: TrainingResult, after: Afterwards
-) -> tuple[dict[str, Any], list[TableText | str]]:
-    assert after.test_faces is not None
-    file = ModelFile(str(result.model_path), result.model_path)
-    scored = score_on_faces(
-        invocation, [file], after.test_faces, despite_findings=after.despite_findings
-    )
-    scored.keep(invocation)
-    plain = {
-        "dataset": after.test_path,
-        "dataset_digest": scored.measured,
-        "training_images": scored.trained_on[0],
-        **scored.models[0].scores.to_dict(),
-    }
-    return plain, [f"on {after.test_path}:", *score_tables(scored.models)]
+    return Reply(data, text, [str(result.model_path)])
 
 
 def _left_out_lines(problems: Any) -> list[str]:

@@ -1,7 +1,7 @@
 """``poolctl train network``: networks from a site's own data."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -19,21 +19,14 @@ from cli.frame.options import (
 )
 from cli.frame.output import Invocation, Reply, TableText
 from cli.frame.settings_options import CommandSettings, SettingsOptions
-from cli.options.data import read_face_file
-from cli.options.versions import NewVersionOptions
-from cli.transfers.upload import upload
 from cli.vision.clips import score_table
-from site_agent.datasets.conversion import ReadingOptions
 from site_agent.datasets.egocentric import open_egocentric
 from site_agent.datasets.gaze.check import open_gaze
 from site_agent.datasets.gaze.records import GazeDataset, join_digests, person_digests
-from site_agent.datasets.records import FaceDataset
-from site_agent.errors import ForbiddenError
 from site_agent.networks.architectures import find_architecture
 from site_agent.networks.lab_networks import name_network
 from site_agent.networks.views import EYE, View
 from site_agent.plain_json import plain
-from site_agent.tasks.uploading import model_address
 from site_agent.training.network_settings import (
     CrossEncoderSettings,
     GazeHeadSettings,
@@ -43,11 +36,7 @@ from site_agent.training.network_settings import (
 from site_agent.training_record import TrainingRecord, TrainingResult, read_training_metadata
 from site_agent.wording import count_words, size_words
 
-Tested = tuple["Path | None", "ReadingOptions | None"]
-"""A test set of faces, and how it is read."""
 
-
-# Checks before every training, and what follows it: upload, tables.
 @dataclass(frozen=True)
 class TrainingOptions:
     """The options of where a trained model goes."""
@@ -55,10 +44,6 @@ class TrainingOptions:
     output: Annotated[Path | None, Option("The model to write. Default: named like the data.")] = (
         None
     )
-    upload: Annotated[
-        str | None,
-        Option("Upload the model with labels and scores, never the images.", "[SITE/]NAME"),
-    ] = None
     force: ForceOption = False
     despite_findings: DespiteFindingsOption = False
 
@@ -66,15 +51,8 @@ class TrainingOptions:
         """Return the file of the model."""
         return self.output or Path(f"{data_name}{suffix}")
 
-    def prepare(
-        self,
-        invocation: Invocation,
-        target: Path,
-        settings: Mapping[str, Any],
-        digest: Callable[[], str],
-        tested: Tested = (None, None),
-    ) -> "Afterwards":
-        """Check before hours of training whether the model can be written and uploaded.
+    def prepare(self, target: Path, settings: Mapping[str, Any], digest: Callable[[], str]) -> None:
+        """Check before hours of training whether the model can be written.
 
         A file is replaced unasked only by the same training: the same settings and data.
         """
@@ -83,47 +61,6 @@ class TrainingOptions:
         if record is not None and record["settings"] == settings:
             force = record["data"]["digest"] == digest()
         require_free(target, force=force)
-        test, reading = tested
-        faces = None if test is None else read_face_file(test, reading)
-        if faces is not None and not any(True for _ in faces.boxes()):
-            raise UsageError(f"--test {test}: has no face boxes")
-        address = None
-        if self.upload is not None:
-            with invocation.pool() as pool:
-                address = model_address(pool, self.upload)
-                if pool.whoami().role == "viewer":
-                    raise ForbiddenError(f"--upload {self.upload}: a viewer's token cannot upload")
-        return Afterwards(test, faces, address, self.despite_findings)
-
-
-@dataclass(frozen=True)
-class Afterwards:
-    """The test and the upload that follow a training."""
-
-    test_path: Path | None = None
-    test_faces: FaceDataset | None = None
-    address: str | None = None
-    despite_findings: bool = False
-
-
-def upload_trained(
-    invocation: Invocation,
-    result: TrainingResult,
-    after: Afterwards,
-    data: dict[str, Any],
-    text: Sequence[str | TableText],
-) -> Reply:
-    """Upload a trained model if asked to, and return the reply of the command."""
-    identifiers = [str(result.model_path)]
-    if after.address is None:
-        return Reply(data, text, identifiers)
-    # Should the pool not take it, the training is not lost.
-    invocation.note(f"trained {result.model_path}")
-    sent = upload(invocation, result.model_path, name=after.address, version=NewVersionOptions())
-    assert sent is not None
-    return Reply(
-        data | {"upload": sent.data}, [*text, str(sent.text)], [*identifiers, *sent.identifiers]
-    )
 
 
 def plain_record(record: TrainingRecord) -> dict[str, Any]:
@@ -159,9 +96,9 @@ class _Order:
     def despite_findings(self) -> bool:
         return self.training.despite_findings
 
-    def prepare(self, settings: Mapping[str, Any], digest: Callable[[], str]) -> Afterwards:
+    def prepare(self, settings: Mapping[str, Any], digest: Callable[[], str]) -> None:
         """Do the checks of `TrainingOptions.prepare`."""
-        return self.training.prepare(self.invocation, self.target, settings, digest)
+        self.training.prepare(self.target, settings, digest)
 
 
 @command(
@@ -234,13 +171,12 @@ def _train_gaze(order: _Order) -> Reply:
     chosen, start, target = order.settings, order.base, order.target
     data = open_gaze_data(order.dataset, gaze.view_of(chosen, start))
     recorded = gaze.recorded_settings(chosen, start)
-    after = order.prepare(recorded, lambda: gaze.read_training_data(data, chosen).digest)
+    order.prepare(recorded, lambda: gaze.read_training_data(data, chosen).digest)
     with order.invocation.progress("train gaze") as report:
         result = gaze.train_gaze(
             data, target, chosen, report, base=start, despite_findings=order.despite_findings
         )
-    described = _describe_result(order.invocation, result)
-    return upload_trained(order.invocation, result, after, *described)
+    return _describe_result(order.invocation, result)
 
 
 def open_gaze_data(path: Path, view: View = EYE) -> GazeDataset:
@@ -277,9 +213,7 @@ def _describe_plan(order: _Order) -> Reply:
     return Reply(plain, text, [str(target)])
 
 
-def _describe_result(
-    invocation: Invocation, result: TrainingResult
-) -> tuple[dict[str, Any], list[str]]:
+def _describe_result(invocation: Invocation, result: TrainingResult) -> Reply:
     record = result.record
     for warning in record.warnings:
         invocation.warn(warning)
@@ -304,7 +238,7 @@ def _describe_result(
         "metadata_file": result.metadata_path,
         **plain_record(record),
     }
-    return data, text
+    return Reply(data, text, [str(result.model_path)])
 
 
 def _train_saliency(order: _Order) -> Reply:
@@ -314,7 +248,7 @@ def _train_saliency(order: _Order) -> Reply:
         raise InputMissingError(f"{order.dataset}: no such folder; expected egocentric clips")
     data = open_egocentric(order.dataset)
     recorded = json.loads(json.dumps(asdict(order.settings)))
-    after = order.prepare(recorded, lambda: data.digest)
+    order.prepare(recorded, lambda: data.digest)
     with order.invocation.progress("train saliency") as report:
         result, scores = train_saliency(
             data, order.target, order.settings, report, despite_findings=order.despite_findings
@@ -329,7 +263,7 @@ def _train_saliency(order: _Order) -> Reply:
         text.insert(0, scores.verdict)
         text.append(score_table(scores))
     facts = {"model": result.model_path, "test_scores": record.details["test_scores"]}
-    return upload_trained(order.invocation, result, after, facts, text)
+    return Reply(facts, text, [str(result.model_path)])
 
 
 def _train_cross_encoder(order: _Order) -> Reply:
@@ -340,7 +274,7 @@ def _train_cross_encoder(order: _Order) -> Reply:
     def digest() -> str:
         return join_digests(person_digests(read_frames(data, chosen)))
 
-    after = order.prepare(plain(chosen), digest)
+    order.prepare(plain(chosen), digest)
     with order.invocation.progress("train cross-encoder") as report:
         result = train_cross_encoder(
             data, order.target, chosen, report, despite_findings=order.despite_findings
@@ -354,7 +288,7 @@ def _train_cross_encoder(order: _Order) -> Reply:
         f"loss {losses[0]:.3f} in the first epoch, {losses[-1]:.3f} in the last",
     ]
     facts = {"output": result.model_path, **plain_record(record)}
-    return upload_trained(order.invocation, result, after, facts, text)
+    return Reply(facts, text, [str(result.model_path)])
 
 
 def _train_gaze_head(order: _Order) -> Reply:
@@ -366,7 +300,7 @@ def _train_gaze_head(order: _Order) -> Reply:
     def digest() -> str:
         return join_digests(person_digests(heads.read_shots(data, chosen).labelled))
 
-    after = order.prepare(heads.recorded_settings(chosen, base), digest)
+    order.prepare(heads.recorded_settings(chosen, base), digest)
     with order.invocation.progress("train gaze-head") as report:
         result = heads.train_gaze_head(
             data, base, order.target, chosen, report, despite_findings=order.despite_findings
@@ -385,7 +319,7 @@ def _train_gaze_head(order: _Order) -> Reply:
     else:
         order.invocation.warn("no person has two sessions: the head was not tested")
     facts = {"output": result.model_path, **plain_record(record)}
-    return upload_trained(order.invocation, result, after, facts, text)
+    return Reply(facts, text, [str(result.model_path)])
 
 
 _TRAIN: dict[str, Callable[[_Order], Reply]] = {

@@ -50,7 +50,7 @@ class EvaluationRequest(names.RequestModel):
     dataset: DatasetName = Field(description="The site's name for its data, never a path.")
     dataset_digest: names.Digest = Field(
         description="Tells equal data from different ones and reveals neither "
-        "(`poolctl dataset stats`)."
+        "(`poolctl dataset check`)."
     )
     split: SplitName = Field(default="", description="Part of the data: `test`.")
     protocol: ShortText = Field(

@@ -15,7 +15,7 @@ from site_agent.datasets.records import AnnotatedImage, FaceBox, FaceDataset
 from site_agent.errors import AnnotationFileError, ImageFileError, InvalidInputError, writing_to
 from site_agent.networks.views import ANGLES, EYE
 from site_agent.pictures.images import read_image
-from site_agent.pictures.plot_style import FOUND_RGB, INK_RGB, PAPER_RGB, RGB, TRUE_RGB
+from site_agent.pictures.plot_style import INK_RGB, PAPER_RGB, RGB, TRUE_RGB
 from site_agent.work import Progress, no_progress
 
 UInt8 = NDArray[np.uint8]
@@ -165,7 +165,6 @@ def _draw_caption(pen: ImageDraw.ImageDraw, text: str) -> None:
 
 _MARGIN_PX, _ZOOM = 56, 2
 _PERSONS, _SAMPLES = 30, 10
-_FOUND_ZOOM, _FOUND_COLUMNS, _FOUND_ROWS = 3, 6, 10
 # The arrow of 90 degrees, in heights of a patch.
 _ARROW_LENGTH = 1.0
 _LEGEND_PX = 20
@@ -205,30 +204,6 @@ def write_gaze_sheet(
     return output
 
 
-def draw_found_gaze(samples: records.GazeSamples, predicted: records.Float64) -> Image.Image:
-    """Draw up to 60 samples of one person with two arrows: the true gaze yellow, that found green.
-
-    Samples are in the order of their true yaw and as the camera saw them.
-
-    `predicted`, float64 of shape (n, 2): yaw and pitch as of left eyes, as in `samples`.
-    """
-    patches = samples.patches.copy()
-    angles = np.stack([samples.gaze, predicted], axis=1)
-    records.as_left_eyes(patches, angles, samples.eye == "right")
-    order = np.argsort(angles[:, 0, 0], kind="stable")
-    count = min(_FOUND_COLUMNS * _FOUND_ROWS, len(order))
-    kept = order[np.linspace(0, len(order) - 1, count).round().astype(int)]
-    high, wide = (_FOUND_ZOOM * side for side in records.PATCH_SHAPE)
-    columns, rows = min(count, _FOUND_COLUMNS), -(-count // _FOUND_COLUMNS)
-    legend = {"true gaze": TRUE_RGB, "found": FOUND_RGB}
-    sheet, _ = _new_sheet(columns * (wide + _GAP_PX), rows * (high + _GAP_PX), legend)
-    for place, number in enumerate(kept.tolist()):
-        row, column = divmod(place, _FOUND_COLUMNS)
-        tile = draw_patch(patches[number], angles[number], _FOUND_ZOOM)
-        sheet.paste(tile, (column * (wide + _GAP_PX), row * (high + _GAP_PX)))
-    return sheet
-
-
 def picture_of(pictures: records.UInt8) -> Image.Image:
     """Return a sample's picture in colour; of several the first, which is the face."""
     if pictures.ndim == 2 or len(pictures) < 3:
@@ -246,16 +221,6 @@ def _new_sheet(
         pen.text((left, height_px + 2), text, fill=colour, font=font)
         left += pen.textlength(f"{text}   ", font=font)
     return sheet, pen
-
-
-def draw_patch(patch: records.UInt8, gazes: records.Float64, zoom: int) -> Image.Image:
-    """Draw an enlarged patch with its gazes, float64 (1 or 2, 2): the one found comes last."""
-    high, wide = (zoom * side for side in records.PATCH_SHAPE)
-    tile = Image.fromarray(patch).convert("RGB").resize((wide, high), Image.Resampling.BICUBIC)
-    pen = ImageDraw.Draw(tile)
-    for gaze, colour in zip(gazes, (TRUE_RGB, FOUND_RGB)[-len(gazes) :], strict=True):
-        draw_gaze(pen, (wide / 2, high / 2), gaze, _ARROW_LENGTH * high, colour)
-    return tile
 
 
 def draw_gaze(

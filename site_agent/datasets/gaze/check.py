@@ -2,7 +2,6 @@
 
 import hashlib
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -156,74 +155,3 @@ def _person_findings(place: Path, samples: records.GazeSamples, person: str) -> 
 def _name(samples: records.GazeSamples, i: int) -> str:
     parts = (samples.person[i], samples.session[i], samples.frame[i], samples.eye[i])
     return " ".join(map(str, parts))
-
-
-@dataclass(frozen=True)
-class Spread:
-    """Mean and percentiles in degrees, or in the unit of the view's target."""
-
-    mean: float
-    p5: float
-    p95: float
-
-
-@dataclass(frozen=True)
-class PersonStatistics:
-    """Numbers of one person."""
-
-    person: str
-    samples: int
-    sessions: int
-    left: int
-    right: int
-    both_eyes: int
-    """Number of frames with both eyes."""
-    yaw: Spread
-    pitch: Spread
-    head_yaw: Spread
-    head_pitch: Spread
-    brightness: float
-    constant_error_deg: float
-    """Mean error of always predicting this person's mean gaze: the difficulty of the data."""
-    digest: str
-
-
-def gaze_statistics(
-    dataset: records.GazeDataset, progress: Progress = no_progress
-) -> list[PersonStatistics]:
-    """Return the numbers of each person, read one after the other."""
-    statistics = []
-    for number, person in enumerate(dataset.persons):
-        progress(number / len(dataset.persons), f"person {person}")
-        samples = dataset.read_person(person)
-        statistics.append(_of_person(person, samples, dataset.view.target))
-    return statistics
-
-
-def _of_person(person: str, samples: records.GazeSamples, target: Target) -> PersonStatistics:
-    right = samples.eye == "right"
-    frames = [
-        set(zip(samples.session[eye].tolist(), samples.frame[eye].tolist(), strict=True))
-        for eye in (right, ~right)
-    ]
-    constant = np.broadcast_to(samples.gaze.mean(axis=0), samples.gaze.shape)
-    return PersonStatistics(
-        person=person,
-        samples=len(samples),
-        sessions=len(np.unique(samples.session)),
-        left=int((~right).sum()),
-        right=int(right.sum()),
-        both_eyes=len(frames[0] & frames[1]),
-        yaw=_spread(samples.gaze[:, 0] * target.units_in_one),
-        pitch=_spread(samples.gaze[:, 1] * target.units_in_one),
-        head_yaw=_spread(samples.head[:, 0] * ANGLES.units_in_one),
-        head_pitch=_spread(samples.head[:, 1] * ANGLES.units_in_one),
-        brightness=float(samples.patches.mean()),
-        constant_error_deg=float(records.target_errors(target, samples.gaze, constant).mean()),
-        digest=records.person_digest(samples),
-    )
-
-
-def _spread(values: records.Float64) -> Spread:
-    low, high = np.percentile(values, [5, 95])
-    return Spread(float(values.mean()), float(low), float(high))

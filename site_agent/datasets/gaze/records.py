@@ -314,7 +314,7 @@ def require_both_eyes(samples: GazeSamples, source: object) -> GazeSamples:
         raise InvalidInputError(
             f"{source}: no session of {', '.join(lacking)} has two frames with both eyes; "
             "representations are learned from such pairs",
-            hint="Choose the persons that have some ('poolctl dataset stats' counts them), or draw "
+            hint="Choose the persons that have some, or draw "
             "them with 'poolctl dataset draw eyes FOLDER --set both_eyes=true'.",
         )
     return pairs

@@ -36,6 +36,6 @@ def test_a_folder_without_known_data_is_described(tmp_path: Path, poolctl: Run) 
     (tmp_path / "gaze.csv").write_text("file;person;yaw;pitch\n")
     missing = "gaze.csv lacks session, frame, eye, head_yaw, head_pitch"
     assert missing in poolctl("dataset", "check", tmp_path).err
-    assert missing in poolctl("dataset", "stats", tmp_path / "gaze.csv").err
+    assert missing in poolctl("dataset", "check", tmp_path / "gaze.csv").err
     faces = faces_in(tmp_path, 1).path
     assert f"name its file of annotations: {faces}" in poolctl("dataset", "check", tmp_path).err

@@ -149,13 +149,15 @@ def test_a_terminal_in_ascii_ends_no_command(options: list[str], tmp_path: Path)
     assert main(["dataset", "draw", "faces", str(folder), "--set", "images=2", "--quiet"]) == 0
     variables = {**os.environ, "LC_ALL": "C", "PYTHONIOENCODING": "ascii"}
     code = "import sys; from cli.frame.app import main; sys.exit(main(sys.argv[1:]))"
-    command = ["dataset", "stats", *map(str, folder.glob("*.xml")), *options]
+    command = ["dataset", "check", *map(str, folder.glob("*.xml")), *options]
     run = subprocess.run(
         [sys.executable, "-c", code, *command],
         env=variables, capture_output=True, text=True, encoding="ascii", check=False,
     )  # fmt: skip
     assert run.returncode == 0, run.stderr
     if options:
-        assert json.loads(run.stdout)["data"]["datasets"] == [str(*folder.glob("*.xml"))]
+        assert json.loads(run.stdout)["data"]["datasets"][0]["dataset"] == str(
+            *folder.glob("*.xml")
+        )
     else:
-        assert "2 faces" in run.stdout
+        assert "2 images" in run.stdout

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from site_agent.datasets.gaze.check import check_gaze, gaze_statistics, open_gaze
+from site_agent.datasets.gaze.check import check_gaze, open_gaze
 from site_agent.datasets.gaze.records import gaze_digest
 from site_agent.errors import AnnotationFileError
 from tests.site_agent.datasets.gaze.made import folder_of, samples_of
@@ -104,15 +104,6 @@ def test_a_check_finds_everything_at_once(tmp_path: Path) -> None:
     other = folder_of(tmp_path / "test", samples_of("c", 6), samples_of("b", seed=1)[:1])
     codes = {finding.code for finding in check_gaze([table.parent, other.parent])}
     assert {"shared-image", "few-samples", "one-session"} <= codes
-
-
-def test_numbers_of_persons(tmp_path: Path) -> None:
-    table = folder_of(tmp_path, samples_of("a"), samples_of("b", 40)[::2])
-    first, second = gaze_statistics(open_gaze(table))
-    assert (first.samples, first.sessions, first.both_eyes) == (24, 2, 12)
-    assert (second.left, second.right, second.both_eyes) == (20, 0, 0)
-    assert first.yaw.p5 < first.yaw.mean < first.yaw.p95
-    assert 5 < first.constant_error_deg < 15
 
 
 def test_pipes_are_not_waited_for_and_huge_pictures_not_read(tmp_path: Path) -> None:
