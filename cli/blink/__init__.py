@@ -35,7 +35,7 @@ SESSION_SETTINGS = CommandSettings(
     "blink analyse session.mp4 --landmarks merged.dat -o out/ --remember",
     "blink session.mp4 --detector merged.svm --landmarks merged.dat -o out/",
     "blink session.mp4 --landmarks site-d/merged-68 -o out/",
-    "blink pictures/ --timestamps times.csv --landmarks merged.dat -o out/",
+    "blink fast.avi --timestamps times.csv --landmarks merged.dat -o out/",
     "blink slow-motion.avi --frame-rate-hz 500 --landmarks merged.dat -o out/",
     "blink ear.csv --frame-rate-hz 30 -o out/",
     "blink session.mp4 --landmarks merged.dat --trials trials.csv --overlay --nwb -o out/",
@@ -64,7 +64,7 @@ def analyse(
     files: blink_inputs.ExtraFiles,
     settings: SettingsOptions,
 ) -> Reply:
-    """Find eyeblinks in a video, a folder of images, or a trace of eye aspect ratios.
+    """Find eyeblinks in a video, or in a trace of eye aspect ratios.
 
     Writes tables of frames and blinks (with --trials also of conditioned responses), a report
     (report.html), the meaning of the columns (datapackage.json) and the provenance to a folder.

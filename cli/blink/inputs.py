@@ -1,4 +1,4 @@
-"""Inputs of ``poolctl blink``: a video, images, a trace."""
+"""Inputs of ``poolctl blink``: a video or a trace."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -66,26 +66,17 @@ class BlinkInput:
     """The recording that is analysed, and how it is read."""
 
     video: Annotated[
-        Path,
-        Argument(
-            "Any video, a folder of images with timestamps.csv (file, timestamp_s), or a trace of "
-            "eye aspect ratios (.csv, .tsv, .txt).",
-            "VIDEO",
-        ),
+        Path, Argument("Any video, or a trace of eye aspect ratios (.csv, .tsv, .txt).", "VIDEO")
     ]
     frame_rate_hz: Annotated[
         float | None,
         Option(
-            "Frame rate of a trace or of images without timestamps. For a video it "
-            "replaces the timestamps in the file, which are wrong for high-speed video "
-            "stored to play slowly."
+            "Frame rate of a trace without timestamps. For a video it replaces the timestamps in "
+            "the file, which are wrong for high-speed video stored to play slowly."
         ),
     ] = None
     timestamps: Annotated[
-        Path | None,
-        Option(
-            "Times of images (file, timestamp_s) or of the video's frames (timestamp_s).", "CSV"
-        ),
+        Path | None, Option("Times of the video's frames (timestamp_s).", "CSV")
     ] = None
 
     def check(self) -> None:
@@ -108,7 +99,7 @@ class BlinkInput:
             there = {source["role"]: source["name"] for source in json.loads(provenance)["sources"]}
         except (OSError, ValueError, KeyError, TypeError):
             return
-        held = next((there[role] for role in ("video", "images", "trace") if role in there), "")
+        held = next((there[role] for role in ("video", "trace") if role in there), "")
         if held != self.video.name:
             raise UsageError(
                 f"{folder}: holds the results of {held or 'another recording'}; give another "

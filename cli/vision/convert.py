@@ -151,7 +151,7 @@ def prune(
     Biases are kept. A .sparse file stores each entry in its smallest form: dense, with a bit mask,
     or with indices; all commands read it as any network, and 'poolctl convert' makes it a
     .safetensors file. The table compares its size with that of sparse COO tensors of torch;
-    'poolctl evaluate' has the error of what is left.
+    'poolctl evaluate' measures the error.
     """
     file = invocation.model_file(network)
     content = _read_network(file)

@@ -2,8 +2,7 @@
 
 How it works. `run_blink_analysis` takes a recording through the stages, each a folder:
 
-1. *Video*: `video.recording` opens a file (`pictures.video_reading`) or a folder of images
-   (`video.image_folder`) as a stream of frames.
+1. *Video*: `video.recording` opens a file (`pictures.video_reading`) as a stream of frames.
 2. *Face*: a detector finds the face now and then, and `face.finding` follows it in between;
    `face.followers` has fixed places. `session.FaceModels` opens the models.
 3. *Landmarks*: `face.boxes` places them, and `face.landmarks` measures the eyes of each frame.
@@ -56,7 +55,7 @@ from site_agent.eyeblink.session_folder import (
     source_file,
 )
 from site_agent.eyeblink.video import recording as recordings
-from site_agent.eyeblink.video.image_folder import SeekableFrames
+from site_agent.eyeblink.video.seeking import SeekableVideo
 from site_agent.work import Progress, no_progress, part_of
 
 
@@ -84,8 +83,7 @@ def run_blink_analysis(
 ) -> BlinkSession:
     """Find the blinks of a recording and write the session's files.
 
-    `source`: A video file or a folder of images with ``timestamps.csv``; either with other times as
-    a `Recording`; or a trace.
+    `source`: A video file; one with other times as a `Recording`; or a trace.
     `landmarks`: A landmark model of 68 parts, or of the eyes' 12: ``.dat`` or forest file. Not for
     a trace. `trials`: The trials of a conditioning session: a list, or a log of stimulus pulses
     (see `conditioning.trials.read_trials`). ``settings.trial_timing`` corrects their times.
@@ -127,7 +125,7 @@ class _Recorded:
     warnings: tuple[str, ...]
     start: RecordingStart
     footage: Footage | None = None
-    pictures: Callable[[], SeekableFrames] | None = None
+    pictures: Callable[[], SeekableVideo] | None = None
     closed_share: float | None = None
 
 

@@ -36,7 +36,7 @@ from site_agent.eyeblink.openness.signal import (
     fraction_eyelid_closure,
 )
 from site_agent.eyeblink.records import EyeTrace, FaceSource, Float64, Int64
-from site_agent.eyeblink.video.image_folder import SeekableFrames
+from site_agent.eyeblink.video.seeking import SeekableVideo
 from site_agent.faces.models import FaceDetector, open_detector, open_landmarks
 from site_agent.pictures.video_reading import Frame
 from site_agent.settings import Settings
@@ -100,7 +100,7 @@ class AnalysedSession:
     analysis_s: float
     conditioning: ConditioningResult | None = None
     footage: Footage | None = None
-    pictures: Callable[[], SeekableFrames] | None = None
+    pictures: Callable[[], SeekableVideo] | None = None
     """Opens the recording for single frames."""
     start: session_folder.RecordingStart | None = None
     filtered: EyeTrace | None = None

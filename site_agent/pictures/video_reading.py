@@ -90,7 +90,7 @@ class DecodingReport:
 
 
 class FrameSource(Protocol):
-    """A source of frames: a video file, a folder of images, a camera.
+    """A source of frames: a video file.
 
     `info` is known before the first frame, `report` complete after the last one.
     """

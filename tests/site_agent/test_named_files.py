@@ -17,7 +17,6 @@ from site_agent.datasets.imglab_xml import read_imglab_xml
 from site_agent.datasets.records import AnnotatedImage, FaceBox, FaceDataset
 from site_agent.datasets.split import by_table
 from site_agent.eyeblink.batch.sessions import read_session_table
-from site_agent.eyeblink.video.image_folder import read_timestamps
 from site_agent.named_files import find_named
 
 COMPOSED = "Jürgen é.png"
@@ -50,13 +49,6 @@ def in_sessions(folder: Path, name: str) -> Path:
     return session.source
 
 
-def in_times(folder: Path, name: str) -> Path:
-    (folder / "timestamps.csv").write_text(f"file;timestamp_s\n{name};0,5\n")
-    ((image,), missing) = read_timestamps(folder / "timestamps.csv", folder)
-    assert (image.timestamp_s, missing) == (0.5, [])
-    return image.path
-
-
 def in_gaze(folder: Path, name: str) -> Path:
     header = "file;person;session;frame;eye;yaw;pitch;head_yaw;head_pitch"
     (folder / "gaze.csv").write_text(f"sep=;\n{header}\n{name};p;s;0;left;0,1;0,2;0;0\n")
@@ -74,7 +66,7 @@ def in_clips(folder: Path, name: str) -> Path:
     return clip.path
 
 
-@pytest.mark.parametrize("read", [in_imglab, in_coco, in_sessions, in_times, in_gaze, in_clips])
+@pytest.mark.parametrize("read", [in_imglab, in_coco, in_sessions, in_gaze, in_clips])
 @pytest.mark.parametrize(
     ("there", "written"),
     [

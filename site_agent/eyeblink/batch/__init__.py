@@ -107,8 +107,6 @@ def _with_digests(job: SessionJob) -> dict[str, Any]:
         source["role"]: source["sha256"]
         for source in json.loads(provenance.read_text(encoding="utf-8"))["sources"]
     }
-    if "images" in known:
-        known["video"] = known["images"]
     paths = batch_record.source_paths(job.session)
     return {
         role: replace(state, sha256=known.get(role) or _digest(paths[role]))

@@ -17,7 +17,6 @@ from site_agent.eyeblink.openness.traces import looks_like_trace
 from site_agent.eyeblink.outputs.registry import ON_REQUEST
 from site_agent.eyeblink.session import BlinkAnalysisSettings
 from site_agent.eyeblink.session_folder import SessionLabels
-from site_agent.eyeblink.video.image_folder import TIMESTAMPS_NAME
 from site_agent.named_files import find_named
 from site_agent.pictures.images import is_clutter
 from site_agent.plain_json import plain
@@ -48,7 +47,7 @@ def read_session_table(path: Path | str) -> "SessionList":
 
     Columns: ``video`` or ``trace`` (one of them in each line; paths relative to the table),
     ``session`` (names the result's folder; the file's name when left out), ``trials``,
-    ``timestamps`` (of a folder of images, or of a video's frames), ``participant``,
+    ``timestamps`` (of a video's frames), ``participant``,
     ``session_number``, ``group``, ``frame_rate_hz`` (where a recording has no times, and for
     videos instead of those in the file), ``detector``, ``landmarks``, and any setting by its name
     (``latency_ms``, ``cr_threshold``); empty cells mean the batch's own.
@@ -184,14 +183,13 @@ class BatchSession:
     is_video: bool
     trials: Path | None = None
     timestamps: Path | None = None
-    """Times of a folder's images, where they are not in it; or of a video's frames."""
+    """Times of a video's frames."""
     participant: str = ""
     group: str = ""
     number: float = math.nan
     """Its number among the participant's sessions; NaN where not known."""
     frame_rate_hz: float | None = None
-    """Of a trace or a folder of images that has no times; of a video, instead of those in its
-    file."""
+    """Of a trace that has no times; of a video, instead of those in its file."""
     detector: str = ""
     landmarks: str = ""
     """Model files or pool addresses of this session alone; empty for the batch's."""
@@ -212,10 +210,9 @@ class SessionList:
 def find_sessions(folder: Path, *, videos: bool, leave_out: Path | None = None) -> SessionList:
     """Return the recordings in a folder and in the folders below it.
 
-    Videos are known by the ending of their names, folders of images by their ``timestamps.csv``,
-    traces (``.csv``, ``.tsv``, ``.txt``) by their content. ``NAME_trials.csv`` (also ``_events``
-    and ``_ttl``) holds the trials of the recording ``NAME``. Names such as ``sub-01_ses-2``
-    give participant and session.
+    Videos are known by the ending of their names, traces (``.csv``, ``.tsv``, ``.txt``) by their
+    content. ``NAME_trials.csv`` (also ``_events`` and ``_ttl``) holds the trials of the recording
+    ``NAME``. Names such as ``sub-01_ses-2`` give participant and session.
 
     The folder `leave_out`, the study's own, is not searched.
     """
@@ -224,7 +221,7 @@ def find_sessions(folder: Path, *, videos: bool, leave_out: Path | None = None) 
     others: list[Path] = []
     for path in _files(folder, leave_out):
         suffix, named = path.suffix.lower(), TRIALS_NAME.fullmatch(path.stem)
-        is_video = suffix in VIDEO_SUFFIXES or path.is_dir()
+        is_video = suffix in VIDEO_SUFFIXES
         if suffix in TRACE_SUFFIXES and named:
             trials[path.with_name(named[1])] = path
         elif is_video and videos:
@@ -244,7 +241,7 @@ def find_sessions(folder: Path, *, videos: bool, leave_out: Path | None = None) 
                 name=name,
                 source=path,
                 is_video=videos,
-                trials=trials.pop(_stem(path), None),
+                trials=trials.pop(path.with_suffix(""), None),
                 participant=participant[1] if participant else "",
                 number=session_number(session[1]) if session else math.nan,
             )
@@ -322,10 +319,6 @@ def _files(folder: Path, leave_out: Path | None) -> list[Path]:
     hidden = leave_out.resolve() if leave_out is not None else None
     for root, folders, names in os.walk(folder):
         here = Path(root)
-        if TIMESTAMPS_NAME in names and here != folder:
-            files.append(here)
-            folders.clear()
-            continue
         folders[:] = sorted(
             name for name in folders if not is_clutter(name) and (here / name).resolve() != hidden
         )
@@ -333,13 +326,9 @@ def _files(folder: Path, leave_out: Path | None) -> list[Path]:
     return files
 
 
-def _stem(path: Path) -> Path:
-    return path if path.is_dir() else path.with_suffix("")
-
-
 def _names(folder: Path, paths: list[Path]) -> list[str]:
     """Name the sessions by their files, with the folders where the names alone repeat."""
-    short = [_session_name(_stem(path).name) for path in paths]
+    short = [_session_name(path.stem) for path in paths]
     if len({name.casefold() for name in short}) == len(paths):
         return short
     return [_session_name("_".join(path.relative_to(folder).parts)) for path in paths]

@@ -29,8 +29,8 @@ from site_agent.eyeblink.review.reviewed_session import (
     read_automatic_result,
     write_reviewed_blinks,
 )
-from site_agent.eyeblink.video.image_folder import TIMESTAMPS_NAME, SeekableFrames
 from site_agent.eyeblink.video.recording import Recording, were_given
+from site_agent.eyeblink.video.seeking import SeekableVideo
 from site_agent.faces.models import open_detector, open_landmarks
 
 
@@ -68,7 +68,7 @@ class ReviewSession:
 
     result: AutomaticResult
     log: CorrectionLog
-    video: SeekableFrames | None
+    video: SeekableVideo | None
     finder: LandmarkFinder | None
     reviewer: str
     warnings: tuple[str, ...] = ()
@@ -182,19 +182,14 @@ def user_name() -> str:
         return "unknown"
 
 
-def _seekable(result: AutomaticResult, path: Path) -> SeekableFrames:
-    rate_hz = _declared_rate_hz(result) if path.is_dir() else None
+def _seekable(result: AutomaticResult, path: Path) -> SeekableVideo:
     other_clock = were_given(str(result.session.recording.get("times_from", "")))
-    recording = Recording(path, frame_rate_hz=rate_hz, bits=_bits(result))
+    recording = Recording(path, bits=result.session.settings.files.bits)
     return recording.seekable(result.frames.timestamps_s, other_clock=other_clock)
 
 
-def _bits(result: AutomaticResult) -> int:
-    return result.session.settings.files.bits
-
-
 def _find_video(result: AutomaticResult, chosen: Path | None) -> Path | None:
-    source = result.source("video") or result.source("images")
+    source = result.source("video")
     if source is None:
         if chosen is not None:
             raise ReviewOutdatedError(
@@ -203,7 +198,7 @@ def _find_video(result: AutomaticResult, chosen: Path | None) -> Path | None:
         return None
     name, sha256 = source.name, source.sha256
     if chosen is not None:
-        if chosen.exists() and not _is_recording(result, chosen, sha256):
+        if chosen.exists() and not _is_recording(chosen, sha256):
             raise ReviewOutdatedError(
                 f"{chosen}: is not the recording that was analysed "
                 f"({name}, sha256 {str(sha256)[:12]}...)"
@@ -213,7 +208,7 @@ def _find_video(result: AutomaticResult, chosen: Path | None) -> Path | None:
     # The files of a BIDS dataset lie in sub-*/ses-*/beh, the video may be next to the dataset.
     above = folder.parents[: 4 if result.prefix else 1]
     for place in (folder, *above, Path()):
-        if (place / name).exists() and _is_recording(result, place / name, sha256):
+        if (place / name).exists() and _is_recording(place / name, sha256):
             return place / name
     raise VideoFileError(
         f"{name}: the analysed video is neither in {result.folder} nor next to it; give its place "
@@ -221,17 +216,9 @@ def _find_video(result: AutomaticResult, chosen: Path | None) -> Path | None:
     )
 
 
-def _is_recording(result: AutomaticResult, path: Path, sha256: str | None) -> bool:
+def _is_recording(path: Path, sha256: str | None) -> bool:
     """Compare with the digest of the provenance, where it has one."""
-    recording = Recording(path, frame_rate_hz=_declared_rate_hz(result))
-    if path.is_dir() and (path / TIMESTAMPS_NAME).is_file():
-        recording = Recording(path)
-    return sha256 is None or recording.source().sha256 == sha256
-
-
-def _declared_rate_hz(result: AutomaticResult) -> float | None:
-    rate_hz = result.session.recording.get("declared_rate_hz")
-    return float(rate_hz) if isinstance(rate_hz, int | float) else None
+    return sha256 is None or (path.is_file() and file_digest(path) == sha256)
 
 
 def _other_model(result: AutomaticResult, role: str, path: Path) -> list[str]:

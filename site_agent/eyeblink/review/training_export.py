@@ -150,7 +150,7 @@ def _scale(coordinate: Any, scale: int) -> Any:
 
 
 def _comment(review: ReviewSession, scale: int) -> str:
-    source = review.result.source("video") or review.result.source("images")
+    source = review.result.source("video")
     name, sha256 = (source.name, source.sha256) if source else ("a video", None)
     larger = f", enlarged {scale} times" if scale > 1 else ""
     return (

@@ -1,6 +1,5 @@
-"""Recordings that can be read more than once, a video file or a folder of images; their start."""
+"""Recordings that can be read more than once, and their start."""
 
-import hashlib
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -13,12 +12,6 @@ from aggregators.formats import file_digest
 from site_agent.errors import TableFileError, VideoFileError
 from site_agent.eyeblink.records import Float64
 from site_agent.eyeblink.session_folder import RecordingStart, SessionLabels, SourceFile
-from site_agent.eyeblink.video.image_folder import (
-    TIMESTAMPS_NAME,
-    ImageFolderReader,
-    SeekableFrames,
-    SeekableImages,
-)
 from site_agent.eyeblink.video.seeking import SeekableVideo
 from site_agent.pictures.images import FULL_BITS
 from site_agent.pictures.video_reading import DecodingReport, FrameSource, VideoInfo, VideoReader
@@ -33,34 +26,27 @@ class Recording:
     path: Path
     timestamps: Path | None = None
     frame_rate_hz: float | None = None
-    """A table of times (see `image_folder` and `read_frame_times`) or a rate: for a folder of
-    images, or instead of the times in a video file."""
+    """A table of times (see `read_frame_times`) or a rate, instead of the times in the file."""
     bits: int = FULL_BITS
 
     def open(self, pixels: Literal["grey", "rgb"] = "grey") -> FrameSource:
         """Open it from the beginning."""
         if self.path.is_dir():
-            return ImageFolderReader(
-                self.path,
-                timestamps=self.timestamps,
-                frame_rate_hz=self.frame_rate_hz,
-                pixels=pixels,
-                bits=self.bits,
+            raise VideoFileError(
+                f"{self.path}: is a folder, expected a video; make one of its images (ffmpeg "
+                "-framerate RATE -i NAME%04d.png -c:v ffv1 session.mkv), and give uneven times "
+                "with --timestamps"
             )
         clock = open_clock(self.path, self.timestamps, self.frame_rate_hz)
         reader = VideoReader(self.path, pixels=pixels, clock=clock, bits=self.bits, fields=True)
         reader.require_times()
         return reader
 
-    def seekable(self, timestamps_s: Float64, *, other_clock: bool | None = None) -> SeekableFrames:
+    def seekable(self, timestamps_s: Float64, *, other_clock: bool | None = None) -> SeekableVideo:
         """Open it for single frames, by their place among the times that were analysed.
 
         `other_clock`: The times are not the file's own; by default, where a table or rate is named.
         """
-        if self.path.is_dir():
-            return SeekableImages(
-                self.path, timestamps_s, self.frame_rate_hz, self.bits, self.timestamps
-            )
         if other_clock is None:
             other_clock = self.timestamps is not None or self.frame_rate_hz is not None
         # Frames are found by the times in the file, whatever those of frames.csv are.
@@ -68,23 +54,13 @@ class Recording:
         return SeekableVideo(self.path, own_times_s, self.bits)
 
     def source(self) -> SourceFile:
-        """Return name and digest; of a folder, the digest of its images' names and digests."""
-        if not self.path.is_dir():
-            return SourceFile("video", self.path.name, file_digest(self.path))
-        reader = ImageFolderReader(
-            self.path, timestamps=self.timestamps, frame_rate_hz=self.frame_rate_hz
-        )
-        whole = hashlib.sha256()
-        for image in reader.images:
-            whole.update(f"{file_digest(image.path)}  {image.path.name}\n".encode())
-        return SourceFile("images", self.path.name, whole.hexdigest())
+        """Return name and digest."""
+        return SourceFile("video", self.path.name, file_digest(self.path))
 
     def sources(self) -> tuple[SourceFile, ...]:
         """Return the recording, and the table of its times where there is one."""
         table = self.timestamps
-        if table is None and self.frame_rate_hz is None and self.path.is_dir():
-            table = self.path / TIMESTAMPS_NAME
-        if table is None or not table.is_file():
+        if table is None:
             return (self.source(),)
         return self.source(), SourceFile("timestamps", table.name, file_digest(table))
 
@@ -104,7 +80,7 @@ def describe_recording(
 def other_times(source: FrameSource, timing: "FrameTiming") -> str | None:
     """Return a warning that a video's times are not those of its file, or None."""
     info, times_from = source.info, source.report.times_from
-    if info.container == "images" or not were_given(times_from):
+    if not were_given(times_from):
         return None
     declared = f"{info.declared_rate_hz:.3g}" if info.declared_rate_hz else "no"
     return (

@@ -4,8 +4,6 @@ import csv
 import json
 from pathlib import Path
 
-import cv2
-import numpy as np
 import pytest
 
 from aggregators.formats import write_model
@@ -32,6 +30,7 @@ def video(tmp_path: Path) -> Path:
     ("arguments", "code", "message"),
     [
         ((), 2, "Missing argument 'VIDEO'"),
+        ((".", "--landmarks", "points.dat"), 5, "is a folder, expected a video; make one of its"),
         (("none.mp4",), 4, "none.mp4: no such file"),
         (("room.mp4", "--remember"), 2, "--remember goes with --landmarks only"),
         (("room.mp4", "--landmarks", "points.dat", "--set", "filter=mean"), 2, "savgol"),
@@ -136,22 +135,6 @@ def test_a_video_without_faces_gives_its_files(video: Path, tmp_path: Path, pool
     assert outcome.code == 0
     assert "no blink can be found" in " ".join(outcome.err.split())
     assert (tmp_path / "out" / "frames.csv").is_file()
-
-
-def test_a_folder_of_images(video: Path, tmp_path: Path, poolctl: Run) -> None:
-    folder = tmp_path / "pictures"
-    folder.mkdir()
-    rows = ["file,timestamp_s"]
-    for number in range(20):
-        cv2.imwrite(str(folder / f"{number}.png"), np.full((80, 120), 100 + number, np.uint8))
-        rows.append(f"{number}.png,{number * 0.02 + (number > 10) * 0.5:.3f}")
-    (folder / "timestamps.csv").write_text("\n".join(rows) + "\n")
-    arguments = ("blink", folder, "--landmarks", tmp_path / "points.dat", "-o", tmp_path / "out")
-    data = poolctl(*arguments, "--json").data
-    assert data["frames"] == 20
-    provenance = json.loads((tmp_path / "out" / "provenance.json").read_text(encoding="utf-8"))
-    assert provenance["sources"][0]["role"] == "images"
-    assert provenance["recording"]["lost_frames"] == 25
 
 
 def test_a_fixed_region(video: Path, tmp_path: Path, poolctl: Run) -> None:
