@@ -18,7 +18,6 @@ from cli.frame.output import Invocation, Reply, Report, TableText
 from cli.frame.values import key_value_pairs
 from cli.options.data import CohortOption, RoundCountOption
 from cli.options.engine import EngineOptions
-from site_agent.evaluation.report import plot_scores_over_passes
 from site_agent.federated.plan import FederationPlan, make_plan
 from site_agent.federated.scores import PersonScores
 from site_agent.networks.architectures import find_architecture
@@ -84,7 +83,6 @@ def init(
 
 
 # ``poolctl federated simulate``: the rounds of several sites on one machine.
-PLOT_NAME = "scores.png"
 
 
 @command(
@@ -127,7 +125,7 @@ def simulate(
     which no site has trained, each person with the network of her site. Rounds of real sites with
     these names, data and options give the same networks.
 
-    FOLDER gets all networks, the measurements (history.json) and a plot. After an interruption,
+    FOLDER gets all networks, and the scores of all rounds (history.json). After an interruption,
     run the same command again to continue; with more rounds or other methods, it adds them.
     """
     from site_agent.federated.engines.simulation_folder import divide
@@ -200,24 +198,7 @@ def _simulate(
         for number, plan in enumerate(plans):
             part = part_of(report, number / len(plans), (number + 1) / len(plans))
             histories.append(simulate(plan, run, data, workers, part))
-        if data.reference is not None:
-            with run.claims.turn("plot"):
-                _plot(histories, data.reference, output / PLOT_NAME)
     return histories
-
-
-def _plot(histories: "Sequence[History]", reference: PersonScores, path: Path) -> None:
-    measure, curves = reference.measure, []
-    for history in histories:
-        scores = [PersonScores(held.scores, measure) for held in history.rounds]
-        curves.append(
-            (
-                *(history.plan.method, history.plan.options["epochs"]),
-                *([s.mean for s in scores], [s.worst_score for s in scores]),
-            )
-        )
-    label = f"{measure.name} ({measure.unit})" if measure.unit else measure.name
-    plot_scores_over_passes(curves, (measure.reference, reference.mean), path, measure=label)
 
 
 def _noise(
@@ -295,8 +276,6 @@ def _reply(histories: "Sequence[History]", output: Path, data: "DividedData") ->
         }
         text += [_verdict(scores, reference), _table(scores, reference, passes)]
     text += [f"{network}" for network in networks]
-    if reference is not None:
-        text.append(f"{output / PLOT_NAME}")
     return Reply(facts, text, [str(network) for network in networks])
 
 

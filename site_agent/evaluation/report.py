@@ -113,39 +113,6 @@ def plot_cumulative_errors(
     plot_style.save_png(figure, path)
 
 
-def plot_scores_over_passes(
-    methods: Sequence[tuple[str, int, Sequence[float], Sequence[float]]],
-    reference: tuple[str, float] | None,
-    path: Path,
-    *,
-    measure: str,
-) -> None:
-    """Draw scores over the passes of sites over their samples, a mark a round, for each method.
-
-    `methods`: The mean is drawn as a thick line with marks, the worst as a thin one. `reference`:
-    Of an answer that knows no picture, drawn as a level.
-    """
-    figure, axes = titled_axes("")
-    for number, (name, epochs, mean, worst) in enumerate(methods):
-        passes = epochs * np.arange(1, len(mean) + 1)
-        style = plot_style.line_style(number)
-        label = f"{name}  (mean {mean[-1]:.2f}, worst person {worst[-1]:.2f})"
-        every = max(1, len(mean) // _MARKS_PER_LINE)
-        axes.plot(passes, mean, label=label, markevery=every, markersize=4, **style)
-        axes.plot(passes, worst, **{**style, "marker": "", "linewidth": 0.6})
-    if reference is not None:
-        name, level = reference
-        label = f"{name}  ({level:.2f})"
-        axes.axhline(
-            level, color=plot_style.REFERENCE, linewidth=1.0, linestyle=(0, (1, 2)), label=label
-        )
-    axes.set(xlabel="passes of each site over its samples", ylabel=f"{measure}; thin: worst person")
-    plot_style.whole_numbers(axes)
-    axes.set_ylim(bottom=0.0)
-    axes.legend(loc="best", fontsize=plot_style.LEGEND_PT)
-    plot_style.save_png(figure, path)
-
-
 def titled_axes(title: str, width_in: float = 8.0) -> "tuple[Figure, Axes]":
     """Return a figure and its axes, with a grid and a title that leaves room for a line below."""
     figure = plot_style.new_figure(width_in, 5.5)

@@ -13,7 +13,6 @@ import math
 import os
 import re
 import tempfile
-import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -24,7 +23,6 @@ from typing import IO, Any, NamedTuple
 from aggregators.whole_file import write_whole
 from site_agent.errors import TrainingDataError, TrainingFailedError
 from site_agent.training.worker import EVENT_MARK
-from site_agent.wording import duration_words
 from site_agent.work import Progress, no_progress
 from site_agent.work.measurements import available_memory_bytes
 from site_agent.work.processes import Process, describe_end, start_python, stop, was_killed
@@ -35,10 +33,6 @@ _ITERATION = re.compile(r"iter:\s+(\d+)")
 _BREAKS = re.compile(r"[\r\n]")
 # Iterations go on for a while after the gap has come close to the limit.
 _MOST_BEFORE_END = 0.99
-# Before this iteration, and this part of the way, remaining time is anybody's guess.
-_FIRST_ESTIMATE = 10
-_LEAST_KNOWN = 0.25
-_FARTHEST = 50.0
 
 
 class TrainingProgress(NamedTuple):
@@ -85,9 +79,6 @@ class HogSvmProgressReader:
 
     epsilon: float
     """Training ends when the risk gap stays below it."""
-    clock: Callable[[], float] = time.monotonic
-    """Seconds, for the remaining time."""
-    _started_s: float | None = field(default=None, init=False)
     _first_gap: float = field(default=0.0, init=False)
     _gap: float = field(default=math.inf, init=False)
     _fraction: float = field(default=0.0, init=False)
@@ -101,21 +92,7 @@ class HogSvmProgressReader:
         if match is None or not math.isfinite(self._gap):
             return None
         text = f"iteration {match[1]}, gap {self._gap:.2g} of {self.epsilon:g}"
-        return TrainingProgress(self._fraction, text + self._remaining(int(match[1])))
-
-    def _remaining(self, iteration: int) -> str:
-        """Estimate the time that is left; a guess, as the gap does not fall steadily."""
-        if self._started_s is None:
-            self._started_s = self.clock()
-        if iteration < _FIRST_ESTIMATE or self._fraction < _LEAST_KNOWN:
-            return ""
-        elapsed_s = self.clock() - self._started_s
-        # On logarithmic scales of both, the gap falls along a line.
-        iterations_at_end = float(iteration) ** (1.0 / self._fraction)
-        if iterations_at_end > _FARTHEST * iteration:
-            return ""
-        left_s = elapsed_s * (iterations_at_end / iteration - 1.0)
-        return f", {duration_words(left_s)} left"
+        return TrainingProgress(self._fraction, text)
 
     def _note_gap(self, text: str) -> None:
         try:

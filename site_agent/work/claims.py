@@ -179,8 +179,6 @@ class Claims:
         self._doubtful = set[Path]()
         self._ended: set[str] = set()
         self._failed_before: dict[str, str] = {}
-        self.listings = 0
-        """Number of times that the folder was listed."""
 
     # Entering and leaving.
 
@@ -319,7 +317,6 @@ class Claims:
 
     def look(self) -> Listing:
         """List the folder of claims, once."""
-        self.listings += 1
         return list_claims(self._place)
 
     @contextlib.contextmanager

@@ -2,10 +2,8 @@
 
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-from cli.frame.app import main
 from site_agent.errors import TableFileError
 from site_agent.text_tables import header_of, read_table
 
@@ -68,16 +66,3 @@ def test_a_number_with_a_point_is_refused_where_commas_are_given(tmp_path: Path)
     path = written(tmp_path, b"a;b\n1.5;x\n2,5;y\n")
     with pytest.raises(TableFileError, match=r"line 2: a is '1\.5"):
         read_table(path, ",").numbers("a")
-
-
-def test_commands_read_decimal_commas(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    ear = np.full(900, 0.3) + np.random.default_rng(1).normal(0, 0.003, 900)
-    for at in (200, 500, 700):
-        ear[at : at + 6] = (0.2, 0.1, 0.08, 0.085, 0.12, 0.22)
-    lines = [f"{number / 30:.4f};{value:.3f}".replace(".", ",") for number, value in enumerate(ear)]
-    trace = tmp_path / "trace.csv"
-    trace.write_text("\n".join(["sep=;", "time_s;ear", *lines]), encoding="utf-16")
-    assert main(["blink", str(trace), "-o", str(tmp_path / "out"), "--set", "decimal=,"]) == 0
-    shown = capsys.readouterr()
-    assert "3 blinks" in shown.out
-    assert "read as a table separated by semicolons, decimal commas, UTF-16" in shown.err

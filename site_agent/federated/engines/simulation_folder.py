@@ -11,7 +11,6 @@ file                               content
 ``METHOD/round-002/``              contributions to a round that has not ended
 ``METHOD/personal/SITE/0002...``   a site's personal part, of methods that have one, of its last
                                    two rounds
-``scores.png``                     scores over rounds of all methods
 =================================  =============================================================
 
 Contributions are removed when their round has ended, because they take many times the room of its

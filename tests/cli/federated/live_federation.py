@@ -18,7 +18,7 @@ from site_agent.federated.personal import PersonalPart
 from site_agent.federated.plan import digest_run, first_model, make_plan
 from site_agent.networks.modules import new_network
 from site_agent.pool.profiles import rounds_folder
-from tests.cli.conftest import Outcome, run_process, start_process
+from tests.cli.conftest import Outcome, run_here, start_process
 from tests.site_agent.federated.small_sites import small_sites
 from tests.waiting import wait_until
 
@@ -53,7 +53,7 @@ class LiveFederation:
 
     def provision(self, output: Path, port: int) -> None:
         arguments = ["--sites", ",".join(self.sites)]
-        made = run_process(
+        made = run_here(
             "federated", "provision", "--server", f"localhost:{port}", *arguments, "-o", output
         )
         assert made.code == 0, made.err
@@ -143,7 +143,7 @@ class LiveFederation:
 
     def wait_for_sites(self) -> None:
         def all_connected() -> bool:
-            shown = run_process("live", "status", self.kits / "submit", "--json")
+            shown = run_here("live", "status", self.kits / "submit", "--json")
             return shown.code == 0 and set(self.sites) <= set(shown.data["expected"])
 
         wait_until(all_connected)

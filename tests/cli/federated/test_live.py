@@ -19,7 +19,7 @@ def test_live_rounds_have_the_digests_of_rounds_in_one_process(tmp_path: Path) -
         *honest, last = federation.sites
         federation.start("server", *honest)
         federation.start(last, **hostile(tmp_path / "hostile", "nan", "garbage"))
-        outcome = run_process(*federation.submission("fedpac", 2, "--round-limit-s", 540))
+        outcome = run_here(*federation.submission("fedpac", 2, "--round-limit-s", 540))
         require_that_the_last_site_is_left_out_and_named(outcome, federation.sites)
         require_replies_for_each_site(federation, honest, outcome, tmp_path / "home" / "personal")
         assert not (federation.run_folder / "contributions").exists()

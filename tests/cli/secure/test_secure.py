@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 from aggregators.methods.networks.round_files import read_network_contribution
-from pool_server.settings import PoolSettings
 from site_agent import PoolClient
 from site_agent.secure.charter import require_accepted
 from site_agent.secure.lab import Lab
@@ -19,10 +18,9 @@ from site_agent.secure.party import Board
 from site_agent.secure.server import Server
 from site_agent.secure.session import new_descriptor
 from tests.benchmarks.counting_relay import CountingRelay
-from tests.benchmarks.secure_sum import summed_round
-from tests.benchmarks.secure_trial import TrialSettings, encoded_vector, trial_layout, trial_vector
+from tests.benchmarks.secure_trial import encoded_vector, trial_layout, trial_vector
 from tests.cli.conftest import Run, start_process
-from tests.pool_server.pool_driver import PoolDriver, pool_in_thread, running_pool
+from tests.pool_server.pool_driver import PoolDriver, pool_in_thread
 from tests.waiting import wait_until
 
 SERVERS, LABS = ("sum-1", "sum-2"), ("lab-a", "lab-b", "lab-c")
@@ -215,13 +213,3 @@ def test_a_lab_sends_one_explicit_share_and_little_else(parties: Parties) -> Non
         parties.serve(session)
         parties.visit(session, addresses=addresses)
     assert all(8 * 50_000 < relay.sent_bytes < 8 * 50_000 + 150_000 for relay in relays)
-
-
-@pytest.mark.slow
-def test_labs_and_servers_of_processes_send_as_little(tmp_path: Path) -> None:
-    settings = TrialSettings(servers=2, sites=3, parameters=5000)
-    with running_pool(PoolSettings(data_folder=tmp_path / "pool", port=0)) as (url, token):
-        assert token is not None
-        labs = summed_round(tmp_path / "parties", url, token, settings)
-    assert len(labs) == 3
-    assert all(8 * 5000 < lab.sent_bytes < 8 * 5000 + 150_000 for lab in labs)

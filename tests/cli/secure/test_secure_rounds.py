@@ -12,7 +12,6 @@ import pytest
 
 from aggregators.formats import file_digest, read_model, write_model
 from aggregators.methods import merge
-from aggregators.methods.networks.round_files import state_path
 from aggregators.models import StateDict
 from pool_server.merges import running
 from site_agent import PoolClient
@@ -161,35 +160,6 @@ def test_a_secure_round_of_a_network_gives_what_a_plain_one_gives(
     without = ("merge", "--replay", ended["result"].removeprefix("pool://"), "--without")
     refused = be(LABS[0], *without, summed[0]["digest"], "-o", tmp_path / "less", "--json")
     assert "no lab's part can be taken out" in refused.error["message"]
-
-
-@pytest.mark.slow
-def test_secure_rounds_of_fedadam_step_with_the_state_of_the_round_before(
-    institutions: Institutions, tmp_path: Path
-) -> None:
-    base = tmp_path / "adaptive.safetensors"
-    key = start_rounds(institutions, base, "--method", "fedadam", "--rounds", 2)
-    before: list[Path] = []  # the state after the round before
-    for number in (1, 2):
-        while {visit_["phase"] for visit_ in visit(institutions, key)} != {"complete"}:
-            pass
-        ended = institutions.be(LABS[1], "rounds", "finish", key, "--json").data["round"]
-        result = download(institutions, ended, tmp_path / f"result-{number}.safetensors")
-        updates = kept_files(institutions, key, "contribution")
-        sums = kept_files(institutions, key, "sum")
-        assert (len(updates), len({file_digest(path) for path in sums})) == (3, 1)
-        plain = tmp_path / f"plain-{number}.safetensors"
-        options = {"mean": "sites"}
-        merge("fedadam", [base, *before, *updates], options=options, output=plain)
-        assert largest_difference(result, plain) < 1e-6
-        # The step and the state follow from what is public: the base and the sum.
-        again = tmp_path / f"again-{number}.safetensors"
-        merge("fedadam", [base, *before, sums[0]], output=again)
-        assert file_digest(again) == file_digest(result)
-        base, before, key = result, [state_path(again)], ended["successor"]
-    forgotten = tmp_path / "forgotten.safetensors"
-    merge("fedadam", [tmp_path / "result-1.safetensors", sums[0]], output=forgotten)
-    assert largest_difference(result, forgotten) > 1e-6
 
 
 def largest_difference(first: Path, second: Path) -> float:

@@ -19,21 +19,18 @@ from aggregators.models import ShapePredictor
 from pool_server.wire.data_use import Term
 from site_agent.agent.agent import Stopped, plan_cycle, run_agent
 from site_agent.agent.config import read_config
-from site_agent.agent.workspace import SENTENCES, Workspace
-from site_agent.datasets.conversion import read_faces
+from site_agent.agent.workspace import SENTENCES
 from site_agent.datasets.gaze.generic_layout import write_samples
 from site_agent.datasets.imglab_xml import read_imglab_xml
-from site_agent.errors import AgentError, BusyError, ConflictError, PoolUnreachableError
+from site_agent.errors import AgentError, BusyError
 from site_agent.evaluation.landmarks import evaluate_landmarks
 from site_agent.networks.modules import new_network
-from site_agent.pool.client import PoolClient
 from site_agent.pool.profiles import host_of
 from site_agent.pool.trust import set_trusted_sites
 from site_agent.rounds.contract import ContributionRules
 from site_agent.rounds.contributing import contribute_to_round
 from tests.aggregators.small_models import make_detector, make_predictor
 from tests.site_agent.agent.lab import Ear, Lab, Materials, events, make_materials
-from tests.site_agent.datasets.other_formats import write_pts_folder
 from tests.site_agent.federated.small_sites import samples_at
 from tests.site_agent.live_pool import LivePool, UnreliableLine, live_pool
 
@@ -299,35 +296,6 @@ def test_invitations_are_answered_once_and_nothing_but_sums_is_sent(
         assert client.rounds.get(rounds[0]).result == finished["result"]
 
 
-def test_faces_of_any_format_are_scored_on_and_contributed(
-    lab: Lab, materials: Materials, tmp_path: Path
-) -> None:
-    drawn, folder = read_imglab_xml(materials.faces), tmp_path / "pts"
-    write_pts_folder(drawn, folder)
-    base = lab.share(materials.others[0], "base")
-    with lab.client("site-b") as client:
-        deadline = datetime.now(UTC) + timedelta(days=1)
-        sites = ["site-a", "site-b"]
-        key = client.rounds.start(base, sites, deadline, options=FIT).round_id
-    lab.merge = {"validation": str(folder), "upload": False}
-    lab.rounds = {"data": [str(folder)]}
-    plan = plan_cycle(read_config(lab.write_config()))
-    assert [(planned.subject, planned.action) for planned in plan.rounds] == [(key, "contribute")]
-    report, said = lab.cycle()
-    assert report.failures == []
-    assert [line["round"] for line in events(said, "contributed")] == [key]
-    faces = read_faces(folder)
-    [event] = [line for line in events(said, "evaluated") if line["what"] == "own"]
-    expected = evaluate_landmarks(materials.mine, faces, resamples=0).mean_error
-    assert event["value"] == pytest.approx(expected)
-    cache = Workspace(lab.workspace).cache
-    with PoolClient(lab.pool.url, lab.pool.tokens["site-a"], cache=cache) as client:
-        again = contribute_to_round(client, key, faces, rules=SMALL_RULES)
-        assert (again.computed, again.sent_bytes) == (False, 0), "these faces were taken"
-        with pytest.raises(ConflictError, match="not from these data"):
-            contribute_to_round(client, key, drawn, rules=SMALL_RULES)
-
-
 def test_gaze_data_are_for_rounds_of_networks(
     lab: Lab, materials: Materials, tmp_path: Path
 ) -> None:
@@ -431,29 +399,6 @@ def test_an_outage_is_waited_out(
     assert len(events(said, "uploaded")) == 1
     assert said[-1]["event"] == "agent_stopped"
     assert said[-1]["reason"] == "enough"
-
-
-@pytest.mark.slow
-def test_a_line_that_breaks_costs_nothing_that_was_done(
-    lab: Lab, pool: LivePool, materials: Materials, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    lab.share(materials.others[0], "face")
-    with UnreliableLine(pool.url) as line:
-        monkeypatch.setenv("POOL_ENDPOINT", line.url)
-
-        def break_line(event: str) -> None:
-            if event == "uploading":
-                line.cut_after_bytes, line.cuts_left = 0, 10**9
-
-        with pytest.raises(PoolUnreachableError):
-            lab.cycle(break_line)
-        assert events(lab.said, "uploaded") == []
-        [merged] = events(lab.said, "merged")
-        line.cuts_left = 0
-        report, said = lab.cycle()
-    assert report.uploads == 1
-    assert events(said, "evaluated", "model_fetched") == []
-    assert events(said, "merged")[0]["digest"] == merged["digest"]
 
 
 def test_detectors_are_merged_as_well(lab: Lab) -> None:

@@ -29,17 +29,6 @@ def equals_dlib(scores: DetectionScores, plain: dlib.simple_test_results) -> Non
     assert scores.average_precision == pytest.approx(plain.average_precision, abs=1e-12)
 
 
-def test_scores_on_drawn_faces_equal_those_of_dlib(
-    trained_detector: Path, training_faces: FaceDataset, test_faces: FaceDataset
-) -> None:
-    for dataset in (training_faces, test_faces):
-        scores = evaluate_detector(trained_detector, dataset)
-        equals_dlib(
-            scores, dlib.test_simple_object_detector(str(dataset.path), str(trained_detector))
-        )
-        assert scores.faces == scores.true_positives + scores.false_negatives
-
-
 def test_ignored_boxes_count_as_in_dlib(
     trained_detector: Path, test_faces: FaceDataset, tmp_path: Path
 ) -> None:

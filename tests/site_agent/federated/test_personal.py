@@ -12,7 +12,7 @@ from aggregators.formats.safetensors_file import SITE_ONLY, require_shareable
 from aggregators.models import StateDict
 from site_agent.errors import InvalidInputError
 from site_agent.federated.in_process import HeldRound, run_rounds
-from site_agent.federated.local_training import train_at_site, train_contribution
+from site_agent.federated.local_training import train_at_site
 from site_agent.federated.personal import assemble, overlap_of, read_part, share_of, write_part
 from site_agent.federated.plan import make_plan
 from site_agent.federated.tasks import GazeTask
@@ -168,14 +168,6 @@ def test_random_masks_have_the_size_of_fedcpfs_and_hardly_overlap() -> None:
     assert overlap_of(by_change.chosen, drawn.chosen) < 0.1
 
 
-@pytest.mark.slow
-def test_random_masks_follow_the_seed_of_the_rounds() -> None:
-    first, other = (
-        hold("cpf-random", rounds=1, seed=seed, grow=0.05)[0].parts["site-0"] for seed in (0, 1)
-    )
-    assert overlap_of(first.chosen, other.chosen) < 0.1
-
-
 def test_fedselect_takes_a_share_of_each_entry_every_few_rounds() -> None:
     held = hold("fedselect", rounds=2, every=2)
     assert held[0].parts["site-0"].share == 0
@@ -260,22 +252,6 @@ def test_a_part_is_read_back_and_marked_as_site_only(tmp_path: Path) -> None:
         assemble(other, read)
 
 
-@pytest.mark.slow
-def test_the_same_training_is_repeated_to_the_bit() -> None:
-    assert [item.model.digest for item in hold("fedcpf")] == [
-        item.model.digest for item in hold("fedcpf")
-    ]
-
-
 def test_differential_privacy_covers_plain_training_only() -> None:
     with pytest.raises(OptionError, match="the noise covers only training"):
         make_plan("fedcpf", {"dp_epsilon": 3}, rounds=1)
-
-
-def test_methods_without_parts_send_what_they_did() -> None:
-    plan = make_plan("fedavg", OPTIONS, rounds=1)
-    base = new_network("gaze-lenet")
-    made = train_contribution(
-        base, "ab" * 32, TWO_SITES["site-0"], plan.training, site="a", round_number=1
-    )
-    assert not made.shared

@@ -11,14 +11,7 @@ from aggregators.models import StateDict
 from site_agent.errors import InvalidInputError
 from site_agent.networks.modules import new_network, to_module
 from site_agent.split.cuts import CUTS, Cut, find_cut
-from site_agent.split.parts import (
-    frozen_traffic,
-    join_parts,
-    size_of,
-    split_network,
-    to_part_module,
-    traffic_of,
-)
+from site_agent.split.parts import join_parts, size_of, split_network, to_part_module
 
 ALL = [cut for of_one in CUTS.values() for cut in of_one]
 
@@ -101,12 +94,3 @@ def test_sizes_of_the_thesis_network(name: str, parameters: int, share: float, f
     # Max-pooling takes 3 comparisons for each of its outputs; ReLU follows the first dense layer.
     assert size.multiplications == 15_297_004
     assert size.comparisons == 3 * (20 * 16 * 28 + 80 * 6 * 12) + 500
-
-
-def test_the_run_of_the_thesis_moves_ten_times_as_much_as_fedavg() -> None:
-    samples = {f"p{number:02}": 3000 for number in range(14)}
-    cut = find_cut("gaze-lenet-wide", "pool1")
-    moved = traffic_of(cut, samples, rounds=10, epochs=dict.fromkeys(samples, 1))
-    assert moved.split / 1e9 == pytest.approx(30.1, abs=0.05)
-    assert moved.fedavg / 1e9 == pytest.approx(3.27, abs=0.005)
-    assert frozen_traffic(cut, samples) < moved.split / 19

@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.nn import functional
 
-from aggregators.methods.round_options import LocalTraining
 from site_agent.errors import InvalidInputError, TrainingFailedError
 from site_agent.networks.modules import new_network
 from site_agent.split.cuts import find_cut
@@ -118,7 +117,7 @@ def test_at_the_scale_of_the_thesis_sgd_trains_under_noise_that_else_makes_it_di
         return max(held.losses.values())
 
     assert last_loss("thesis") < 1.0
-    with pytest.raises(TrainingFailedError, match="diverges"):
+    with pytest.raises(TrainingFailedError, match=r"diverges.*take --set optimiser=adam"):
         last_loss("guaranteed")
 
 
@@ -139,14 +138,6 @@ def test_studies_draw_the_same_noise_again(variant: str) -> None:
     assert next(iter(run_split_rounds(base, small_sites(), plain))).server.digest != (
         results[0].server.digest
     )
-
-
-def test_where_noise_makes_sgd_diverge_adam_is_named() -> None:
-    plan = SplitPlan.model_validate(
-        {"rounds": 3, "noise_level": 2.0, "training": LocalTraining(learning_rate=0.5)}
-    )
-    with pytest.raises(TrainingFailedError, match="take --set optimiser=adam"):
-        list(run_split_rounds(new_network("gaze-lenet", 1), small_sites(), plan))
 
 
 def test_predictions_send_noise_as_training_does(

@@ -22,7 +22,7 @@ from tests.site_agent.studies.drawn_results import results_of
 PROTOCOL = read_protocol("egocentric")
 SMALL: dict[str, Any] = {
     "methods": ["local", "fedavg", "fedcpf"], "seeds": 1, "people": 2, "videos": 5,
-    "heterogeneities": [1.0], "first_people": 2, "first_epochs": 1, "seconds": 3.0, "rounds": 1,
+    "heterogeneities": [1.0], "first_people": 2, "first_epochs": 1, "seconds": 2.0, "rounds": 1,
     "rhos": [], "rates": [0.001], "accs": [], "eye_people": 2, "eye_frames": 24, "eye_rounds": 1,
     "eye_rates": [0.02],
 }  # fmt: skip
@@ -97,7 +97,7 @@ def test_methods_may_have_options_of_their_own(tmp_path: Path) -> None:
     protocol = read_protocol("preferences")
     assert any("relative=network" in method for method in protocol.settings.methods)  # type: ignore[attr-defined]
     settings = with_values(
-        protocol.quick, {**SMALL, "methods": ["local", "fedcpf rho=0.1"], "worlds": ["turned"]}
+        protocol.quick, {**SMALL, "methods": ["fedcpf rho=0.1"], "worlds": ["turned"]}
     )
     outcome = hold_study(protocol, tmp_path, None, settings, Conduct(workers="1"))
     assert not outcome.failed

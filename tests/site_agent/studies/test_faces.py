@@ -1,7 +1,6 @@
 """Studies on a few drawn faces: the models are those of the single commands, and runs go on."""
 
 import csv
-import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +10,6 @@ import numpy as np
 import pytest
 
 from aggregators.formats import file_digest, read_model
-from aggregators.methods import read_recipe, recipe_path, replay
 from aggregators.methods.refitting import RefitSettings
 from site_agent.datasets.imglab_xml import read_imglab_xml, write_imglab_xml
 from site_agent.datasets.records import FaceDataset
@@ -89,17 +87,6 @@ def test_landmarks_are_refined_in_rounds_as_through_a_pool() -> None:
     assert [step.options["settings"]["thin"] for step in rounds] == [None] * 3 + [50, None, None]
     assert rounds[1].needs == (rounds[0].key,), "the next round goes on with the last result"
     assert all(step.options["landmarks"] == ("36", "37") for step in rounds)
-
-
-@pytest.mark.parametrize("detectors", [False, True])
-def test_every_run_comes_after_those_that_it_needs(*, detectors: bool) -> None:
-    seen: set[str] = set()
-    for step in plan({}, detectors=detectors):
-        assert set(step.needs) <= seen, step.key
-        seen.add(step.key)
-    assert {key.partition("_")[2] for key in seen if key.startswith("score")} == {
-        key.partition("_")[2] for key in seen if not key.startswith("score")
-    }
 
 
 def test_orders_are_other_ones_and_depend_on_the_seed() -> None:
@@ -242,26 +229,6 @@ def test_refined_models_are_those_of_rounds_through_a_pool(finished: Path, tmp_p
     assert not list((finished / "models").glob("*.contribution"))
 
 
-def test_recipes_make_the_same_bytes_again(finished: Path, tmp_path: Path) -> None:
-    models = finished / "models"
-    by_digest = {file_digest(path): path for path in models.glob("*.dat")}
-    recipe = read_recipe(recipe_path(models / "COM-P1+P2-by-faces.forest"))
-    assert [entry.weight for entry in recipe.inputs] == [4.0, 5.0]
-    made = replay(recipe, by_digest.__getitem__, tmp_path / "again.forest")
-    assert made.digest == file_digest(models / "COM-P1+P2-by-faces.forest")
-    described = json.loads((finished / "study.json").read_text())
-    assert described["settings"]["training"]["num_trees_per_cascade_level"] == 8
-    assert {len(digest) for digest in described["digests"].values()} == {64}
-
-
-def test_a_second_run_does_nothing(study: Path, faces: dict[str, Path]) -> None:
-    before = {path: path.stat().st_mtime_ns for path in (study / "models").iterdir()}
-    outcome, keys = hold(study, faces)
-    assert not keys
-    assert outcome.kept == len(outcome.results)
-    assert before == {path: path.stat().st_mtime_ns for path in (study / "models").iterdir()}
-
-
 @pytest.mark.slow
 def test_files_that_are_gone_or_damaged_are_made_again(study: Path, faces: dict[str, Path]) -> None:
     before = {name: row["sha256"] for name, row in rows_of(study).items()}
@@ -272,40 +239,6 @@ def test_files_that_are_gone_or_damaged_are_made_again(study: Path, faces: dict[
     _, keys = hold(study, faces)
     assert keys == {"refine_REFINED-P1+P2-round-2", "combine_COM-P2+P1", "score_P2"}
     assert before == {name: row["sha256"] for name, row in rows_of(study).items()}
-
-
-@pytest.mark.slow
-def test_other_settings_repeat_only_what_they_touch(study: Path, faces: dict[str, Path]) -> None:
-    outcome, keys = hold(study, faces, {"refinement": {"rounds": 1, "starts": 2}})
-    assert not keys
-    assert not any("round-2" in key for key in outcome.results)
-    _, keys = hold(study, faces, {"normaliser": "box"})
-    assert {key.partition("_")[0] for key in keys} == {"score"}
-
-
-def test_a_folder_with_a_study_of_other_parts_is_left_alone(
-    study: Path, faces: dict[str, Path]
-) -> None:
-    before = (study / "parts" / "P1.xml").read_bytes()
-    with pytest.raises(InvalidInputError, match="holds a study of 2 other parts"):
-        hold(study, {"b": faces["b"], "a": faces["a"], "test": faces["test"]})
-    assert (study / "parts" / "P1.xml").read_bytes() == before
-
-
-def test_a_failing_run_is_named_and_stops_no_other(faces: dict[str, Path], tmp_path: Path) -> None:
-    part = read_imglab_xml(faces["b"])
-    write_imglab_xml(replace(part, images=part.images[:1]), tmp_path / "lone.xml")
-    outcome, _ = hold(tmp_path / "study", faces, lone=tmp_path / "lone.xml")
-    assert "1 boxes to train on" in outcome.failed["train_P3"]
-    rows = rows_of(tmp_path / "study")
-    assert rows["COM(P1+P2)"]["mean_error"]
-    assert rows["Pall"]["mean_error"]
-    assert not rows["COM(P1+P2+P3)"]["mean_error"]
-    assert rows["COM(P1+P2+P3)"]["reason"] == "needs the result of: train_P3"
-    text = (tmp_path / "study" / "table.md").read_text()
-    assert "| drawn-COM(P1+P2+P3) | - |" in text
-    assert "P3 has no scores: " in text
-    assert "1 picture is in P2 and P3" in text
 
 
 @pytest.mark.slow

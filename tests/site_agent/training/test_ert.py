@@ -82,22 +82,6 @@ def test_the_metadata_say_what_was_done(training_faces: FaceDataset, tmp_path: P
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.dat", "a.dat.training.json"]
 
 
-def test_all_settings_reach_dlib(training_faces: FaceDataset, tmp_path: Path) -> None:
-    settings = ErtSettings(
-        oversampling_amount=2,
-        tree_depth=3,
-        feature_pool_size=50,
-        num_test_splits=5,
-        cascade_depth=4,
-        num_trees_per_cascade_level=6,
-    )
-    model = read_model(train_ert(training_faces, tmp_path / "a.dat", settings).model_path)
-    assert isinstance(model, ShapePredictor)
-    assert (model.level_count, model.tree_count, model.part_count) == (4, 24, 68)
-    assert set(model.tree_depths.tolist()) == {3}
-    assert model.pool_per_level.tolist() == [50] * 4
-
-
 def test_some_landmarks_can_be_chosen(training_faces: FaceDataset, tmp_path: Path) -> None:
     eyes = tuple(name for name in part_names(training_faces) if 36 <= int(name) < 48)
     result = train_ert(training_faces, tmp_path / "a.dat", dataclasses.replace(QUICK, parts=eyes))

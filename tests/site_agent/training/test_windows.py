@@ -12,7 +12,6 @@ from site_agent.training.windows import (
     Corners,
     DetectionWindow,
     area_for_window,
-    match_score,
     picked_window,
     unreachable_boxes,
     upsampled,
@@ -99,13 +98,6 @@ def test_a_box_keeps_its_centre_in_the_windows_shape(box: Corners) -> None:
     assert shaped[2] - shaped[0] == shaped[3] - shaped[1]
     assert abs((shaped[0] + shaped[2]) - (box[0] + box[2])) <= 1
     assert abs((shaped[1] + shaped[3]) - (box[1] + box[3])) <= 1
-
-
-@given(boxes, boxes)
-def test_a_match_score_is_symmetric_and_1_for_equal_boxes(first: Corners, second: Corners) -> None:
-    assert match_score(first, second) == match_score(second, first)
-    assert 0 <= match_score(first, second) <= 1
-    assert match_score(first, first) == 1
 
 
 def test_doubled_boxes_lie_where_dlib_puts_them() -> None:

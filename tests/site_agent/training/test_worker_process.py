@@ -1,20 +1,17 @@
 """The child process in which dlib trains: stopped, killed, orphaned."""
 
 import os
-import signal
 import subprocess
 import sys
 import textwrap
-import threading
 from pathlib import Path
 
-import psutil
 import pytest
 
 from site_agent.datasets.records import FaceDataset
 from site_agent.errors import TrainingFailedError
 from site_agent.training.ert import ErtSettings, train_ert
-from tests.children import children_of, is_running, wait_for_end
+from tests.children import children_of, wait_for_end
 
 LONG = ErtSettings(num_trees_per_cascade_level=500, oversampling_amount=200)
 
@@ -32,22 +29,6 @@ def test_a_killed_worker_is_explained(training_faces: FaceDataset, tmp_path: Pat
 
     with pytest.raises(TrainingFailedError, match=r"SIGKILL; most likely memory ran out.* GB"):
         train_ert(training_faces, tmp_path / "a.dat", LONG, kill)
-    assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.slow
-def test_ctrl_c_stops_the_worker(training_faces: FaceDataset, tmp_path: Path) -> None:
-    workers: list[psutil.Process] = []
-
-    def interrupt(_fraction: float | None, text: str) -> None:
-        if text.startswith("tree") and not workers:
-            workers.extend(children_of(os.getpid(), WORKER))
-            threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGINT)).start()
-
-    with pytest.raises(KeyboardInterrupt):
-        train_ert(training_faces, tmp_path / "a.dat", LONG, interrupt)
-    assert len(workers) == 1
-    assert not is_running(workers[0])
     assert list(tmp_path.iterdir()) == []
 
 

@@ -55,7 +55,7 @@ def note(folder: Path, line: str) -> None:
 
 def work(
     folder: Path, *, share: claims.Share | None = None, workers: str = "1", steps: int = 12,
-    seconds: float = 0.0, do: Any = square, on_claims: Any = lambda _claims: None,
+    seconds: float = 0.0, do: Any = square,
 ) -> dict[str, StepOutcome]:  # fmt: skip
     """Do all steps of a folder and, if this is the last share, write its table."""
     results = folder / "results"
@@ -83,7 +83,6 @@ def work(
         schedule = Schedule(listed, frozenset(kept), share)
         with open_workers(workers, folder, advice="use less") as pool:
             outcomes = do_steps(schedule, pool, make, folder=held, find=find, kept=kept, keep=keep)
-        on_claims(held)
         if all(one.state in ("done", "kept") for one in outcomes.values()):
             with held.turn("tables"):
                 rows = [f"{step.key},{find(step.key)}\n" for step in listed]

@@ -274,35 +274,9 @@ def test_a_folder_of_another_user_is_refused_whole() -> None:
         assert list(folder.iterdir()) == []
 
 
-def test_a_folder_that_vanishes_is_named(tmp_path: Path) -> None:
-    doomed = start(tmp_path / "study", "--seconds", "0.3")
-    wait_until((tmp_path / "study" / "log").exists)
-    (tmp_path / "study").rename(tmp_path / "moved")
-    _, complaints = doomed.communicate()
-    assert doomed.returncode == 1
-    assert b"study/" in complaints
-    assert not (tmp_path / "study" / "table.csv").exists()
-
-
 def test_a_full_disk_fails_its_job_and_leaves_no_part(tmp_path: Path) -> None:
     shell = f"ulimit -f 0; exec {sys.executable} -m tests.site_agent.work.shared_work {tmp_path}"
     full = subprocess.run(["bash", "-c", shell], capture_output=True, check=False)
     assert b"File too large" in full.stderr
     assert not list(tmp_path.rglob("*.partial"))
     assert not list((tmp_path / "results").glob("*"))
-
-
-def test_the_folder_is_listed_by_time_not_by_job(tmp_path: Path) -> None:
-    counts: list[int] = []
-    began_s = time.monotonic()
-    with ThreadPoolExecutor(2) as threads:
-        for number in (1, 2):
-            threads.submit(
-                work, tmp_path, share=Share(number, 2), steps=120,
-                on_claims=lambda held: counts.append(held.listings),
-            )  # fmt: skip
-    seconds = time.monotonic() - began_s
-    assert len(counts) == 2
-    # Every two seconds at work, more often only while waiting for the last of the others.
-    assert max(counts) <= 20 + seconds / claims.POLL_S / 0.5
-    assert set(count_log(tmp_path).values()) == {1}

@@ -24,7 +24,7 @@ from site_agent.federated.personal import (
     site_only,
 )
 from site_agent.federated.plan import FederationPlan, make_plan
-from site_agent.federated.tasks import GazeTask, RepresentationTask
+from site_agent.federated.tasks import GazeTask
 from site_agent.networks.modules import new_network
 from site_agent.pool.cache import ModelCache
 from site_agent.pool.client import PoolClient
@@ -183,27 +183,3 @@ def test_memory_gives_the_digests_and_parts_of_the_simulator(
         kept = PersonalStore(base.parent / plan.method / "personal").newest(site)
         assert kept is not None
         assert_same_part(part, kept)
-
-
-def test_a_cross_encoder_is_trained_through_a_pool_as_in_memory(
-    gaze: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("POOL_HOME", str(tmp_path / "home"))
-    monkeypatch.setattr(ContributionLedger, "order_seed", lambda *_: None)
-    network = new_network("cross-encoder-small", 5)
-    plan = make_plan("fedavg", {"batch_size": 8, "seed": 5}, rounds=1)
-    sites = {site: RepresentationTask().read(gaze, [site]) for site in SITES}
-    (expected,) = run_rounds(network, sites, plan)
-    base = tmp_path / "base.safetensors"
-    write_model(network, base)
-    with live_pool(tmp_path / "pool") as pool, ExitStack() as stack:
-        clients = {
-            site: stack.enter_context(
-                PoolClient(pool.url, pool.tokens[site], cache=ModelCache(tmp_path / site))
-            )
-            for site in SITES
-        }
-        address = str(clients["site-a"].upload(base, "site-a/encoder").version.address)
-        ((digest, _, updates),) = through_pool(clients, address, plan, gaze)
-    assert updates == dict(expected.update_digests)
-    assert digest == expected.model.digest
