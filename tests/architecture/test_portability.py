@@ -38,13 +38,13 @@ def test_no_client_module_imports_at_once_what_windows_lacks() -> None:
     folders = [PROJECT_ROOT / package.replace(".", "/") for package in CLIENT]
     files = [path for folder in folders for path in folder.rglob("*.py")]
     assert len(files) > 400
-    found = {
+    importers = {
         path.relative_to(PROJECT_ROOT).as_posix(): name
         for path in files
         for name in imports_at_once(ast.parse(path.read_text(encoding="utf-8")).body)
         if name.partition(".")[0] in ABSENT
     }
-    assert found == {}
+    assert importers == {}
 
 
 @pytest.mark.slow
