@@ -157,16 +157,6 @@ class PoolSettings(BaseSettings):
         description="Both keys empty: boto3's own sources (environment, files, roles).",
     )
     s3_secret_access_key: SecretStr = SecretStr("")
-    s3_sse: Literal["", "AES256", "aws:kms", "aws:kms:dsse"] = Field(
-        default="", description="Encryption that the S3 server is asked for."
-    )
-    s3_sse_kms_key_id: str = Field(default="", description="The key for it, with aws:kms.")
-    s3_part_checksum: Literal["md5", "sha256", "none"] = Field(
-        default="md5",
-        description="Checksum that an address for a part is good for, checked by the S3 server on "
-        "arrival. Every server knows MD5; SHA-256 costs all sides more; `none` is for servers "
-        "that check nothing. The pool verifies the whole file's SHA-256 in any case.",
-    )
     s3_least_part_bytes: int = Field(
         default=5 * MIB, ge=1, description="Smallest part, but the last, that the S3 server takes."
     )

@@ -101,7 +101,7 @@ def _require_fitting(here: MergeHere, place: PoolMergeOptions, version: NewVersi
         raise UsageError(
             "--output, --format, --despite-terms and --force are not for a pool that merges"
         )
-    described = replace(version, purpose=(), despite_withdrawal=False)
+    described = replace(version, despite_withdrawal=False)
     if not place.name and (place != PoolMergeOptions() or described != NewVersionOptions()):
         raise UsageError(
             "--wait, --label, --description, --term, --draft and --visibility need --name, by "
@@ -120,7 +120,6 @@ def _merge_here(
 ) -> Reply:
     from aggregators import find_method
     from cli.merge.replaying import choose_target, merged_reply
-    from site_agent.pool.restrictions import read_use
     from site_agent.tasks.merging import plan_merge
 
     if len(arguments) < 2:
@@ -134,7 +133,6 @@ def _merge_here(
         target,
         weights=how.weight if how.weighs_by_label else how.weights(),
         options=how.options(),
-        use=read_use(version.purpose),
         despite_terms=here.despite_terms,
         despite_withdrawal=version.despite_withdrawal,
     )

@@ -197,7 +197,7 @@ def _description(job: MergeJobResponse) -> list[TableText]:
 
 # ``poolctl merge --name``: the merges to request, their order and their names.
 _LONGEST_NAME = 64
-_OF_EVERY_STEP = ("intended_use", "draft", "despite_withdrawal")
+_OF_EVERY_STEP = ("draft", "despite_withdrawal")
 """Fields that also describe intermediate models."""
 
 

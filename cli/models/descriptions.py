@@ -76,7 +76,6 @@ def _merged(
     "models edit site-a/face-68@2 --label population=infant --label popluation=",
     "models edit site-a/face-68 --description 'Infants, air-puff hose in view' --card card.md",
     "models edit site-a/face-68@3 --alias best",
-    "models edit site-a/merged@1 --replaced-by site-c/merged@2",
 )
 def edit(
     invocation: Invocation,
@@ -88,18 +87,13 @@ def edit(
         str, options.Option("Name the version SITE/NAME@ALIAS; an old alias moves.", "ALIAS")
     ] = "",
     remove_alias: Annotated[str, options.Option("Remove this alias.", "ALIAS")] = "",
-    replaced_by: Annotated[
-        str, options.Option("Name the version to use instead; it can be of any site.", "ADDRESS")
-    ] = "",
 ) -> Reply:
-    """Change the description, the card, an alias or the replacement of a version of your own.
+    """Change the description, the card or an alias of a version of your own.
 
     The file stays as it is. The audit log keeps the changes, and sites that downloaded the version
-    get an event. A signed version is signed again with your key. --replaced-by is not needed for
-    uploads after 'poolctl merge --replay RECIPE --without ADDRESS'; if another site made a
-    successor, an event 'version.successor-offered' names it: check it first.
+    get an event. A signed version is signed again with your key.
     """
-    if not (changes.any or card or alias or remove_alias or replaced_by):
+    if not (changes.any or card or alias or remove_alias):
         raise UsageError("nothing to change: give --label, --description, --card or --alias")
     lines: list[str] = []
     with invocation.pool() as pool:
@@ -122,11 +116,6 @@ def edit(
         if remove_alias:
             pool.models.remove_alias(model, remove_alias)
             lines.append(f"pool://{model.site}/{model.name}@{remove_alias} is removed")
-        if replaced_by:
-            replacement = pool.withdrawals.name_successor(version.address, replaced_by)
-            lines.append(f"{replacement.address} is replaced by {replacement.successor}")
-            if replacement.successor not in replacement.successors:
-                lines.append("sites that cannot see the replacement are not notified")
     return Reply(version, lines, [version.address])
 
 

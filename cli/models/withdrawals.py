@@ -40,7 +40,6 @@ def withdraw(
         ),
     ],
     explanation: Annotated[str, options.Option("An explanation for everyone who used it.")] = "",
-    refuse: Annotated[bool, options.Option("Stop all downloads, whatever the reason.")] = False,
     replaced_by: Annotated[str, options.Option("The version to use instead.", "ADDRESS")] = "",
     yes: options.YesOption = False,
     dry_run: options.DryRunOption = False,
@@ -64,11 +63,7 @@ def withdraw(
             assume_yes=yes,
         )
         response = pool.withdrawals.withdraw(
-            address,
-            reason,
-            explanation=explanation,
-            effect="refuse" if refuse else None,
-            successor=replaced_by or None,
+            address, reason, explanation=explanation, successor=replaced_by or None
         )
     withdrawal = response.withdrawal
     meaning = "is no longer given out" if withdrawal.effect == "refuse" else "comes with a warning"

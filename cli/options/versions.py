@@ -12,17 +12,7 @@ from cli.frame.output import Invocation
 from cli.frame.values import key_value_pairs
 from pool_server.wire.data_use import Term, TermResponse
 from pool_server.wire.data_use_rules import today_utc
-from site_agent.pool.restrictions import read_use
 
-PurposeOption = Annotated[
-    Sequence[str],
-    Option(
-        "Purpose of the merge: research, health, ancestry, methods, clinical, "
-        "commercial, or disease=NAME. The merge is refused if the terms of an input "
-        "exclude it.",
-        "WORD",
-    ),
-]
 VisibilityOption = Annotated[
     Literal["private", "sites", "consortium"] | None,
     Option("Who sees it: your own site, listed sites, or all sites."),
@@ -43,7 +33,6 @@ class NewVersionOptions:
             "A term of use, such as DUO:0000042 or MOR=2027-01-31; repeatable.", "CODE[=DETAIL]"
         ),
     ] = ()
-    purpose: PurposeOption = ()
     draft: Annotated[
         bool, Option("Show it only to your own site until 'poolctl models publish'.")
     ] = False
@@ -51,12 +40,11 @@ class NewVersionOptions:
     despite_withdrawal: DespiteWithdrawalOption = False
 
     def read(self) -> dict[str, Any]:
-        """Return it as the pool takes it: labels, terms and the intended use are parsed."""
+        """Return it as the pool takes it: labels and terms are parsed."""
         return {
             "labels": key_value_pairs(self.label, "--label"),
             "description": self.description,
             "terms": read_terms(self.term),
-            "intended_use": read_use(self.purpose),
             "draft": self.draft,
             "visibility": self.visibility,
             "despite_withdrawal": self.despite_withdrawal,

@@ -28,7 +28,7 @@ app = single()
     "upload",
     "upload siteA.dat --name site-a/face-68 --label population=infant --label images=1111",
     "upload siteA.svm --name face --metric recall=0.88 --description 'Hose in view'",
-    "upload merged.dat --name merged-68 --purpose research",
+    "upload merged.dat --name merged-68 --draft",
     "upload siteA.dat --name face-68 --term DUO:0000042 --term MOR=2027-01-31 --draft",
 )
 def upload(

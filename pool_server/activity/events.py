@@ -40,7 +40,6 @@ TITLES = {
     "version.quarantined": "{subject} was quarantined: {reason}",
     "version.released": "{subject} was released from quarantine",
     "version.replaced": "{subject} was replaced by {successor}",
-    "version.successor-offered": "{by} offers {successor} in place of {subject}",
     "version.waiting": "{subject} waits for a curator",
     "version.withdrawn": "{subject} was withdrawn: {reason}",
     "versions.exported": "{subject} exported {count} models of your site",

@@ -18,7 +18,7 @@ import time
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from sqlalchemy import (
     URL,
@@ -35,17 +35,10 @@ from sqlalchemy import (
     select,
     text,
 )
-from sqlalchemy.exc import (
-    DataError,
-    DBAPIError,
-    InterfaceError,
-    InvalidatePoolError,
-    OperationalError,
-)
+from sqlalchemy.exc import DataError, DBAPIError, InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.orm import Session, sessionmaker
 from sqlalchemy.orm.exc import StaleDataError
-from sqlalchemy.pool import ConnectionPoolEntry
 
 from pool_server.errors import DatabaseUnavailableError, QueryError, WriteConflictError
 from pool_server.settings import PoolSettings
@@ -60,8 +53,6 @@ SQLITE_POOL_SIZE, SQLITE_POOL_OVERFLOW = 8, 56
 # waits its turn for another.
 KEPT_CONNECTIONS = 5
 POOL_TIMEOUT_S = 15.0
-# A connection that was used more recently than this is not tested again.
-TRUSTED_S = 1.0
 # Limits of a statement, of waiting for a lock, of an idle transaction.
 STATEMENT_TIMEOUT_MS, LOCK_TIMEOUT_MS, IDLE_TIMEOUT_MS = 60_000, 15_000, 120_000
 
@@ -160,7 +151,7 @@ def open_postgres(url: URL, connections: int) -> Engine:
     # Options in the admin's address take precedence.
     arguments = {name: value for name, value in arguments.items() if name not in url.query}
     arguments["options"] = f"{options} {url.query.get('options', '')}".strip()
-    engine = create_engine(
+    return create_engine(
         url,
         pool_size=kept,
         max_overflow=connections - kept,
@@ -168,31 +159,9 @@ def open_postgres(url: URL, connections: int) -> Engine:
         isolation_level="READ COMMITTED",
         connect_args=arguments,
         hide_parameters=True,
+        # A connection that the database has closed meanwhile is replaced, with all others.
+        pool_pre_ping=True,
     )
-    ping_after_idling(engine)
-    return engine
-
-
-def ping_after_idling(engine: Engine) -> None:
-    """Try connections that were not used for a moment before they are used again.
-
-    To try every one, as SQLAlchemy can, takes longer than most queries do.
-    """
-
-    @event.listens_for(engine, "checkin")
-    def note_time(_connection: object, record: ConnectionPoolEntry) -> None:
-        record.info["idle_since"] = time.monotonic()
-
-    @event.listens_for(engine, "checkout")
-    def try_it(connection: Any, record: ConnectionPoolEntry, _proxy: object) -> None:
-        idle_since = record.info.get("idle_since")
-        if idle_since is None or time.monotonic() - idle_since < TRUSTED_S:
-            return
-        try:
-            engine.dialect.do_ping(connection)
-        except engine.dialect.loaded_dbapi.Error as error:
-            # The others will be no better; open all of them again.
-            raise InvalidatePoolError from error
 
 
 class Database:

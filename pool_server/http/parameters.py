@@ -8,7 +8,6 @@ import base64
 import binascii
 import re
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, TypeVar
 
 from fastapi import Depends, Path, Query
@@ -39,8 +38,6 @@ Cursor = Annotated[
 ]
 
 _CURSOR = re.compile(r"^v1:before=([1-9][0-9]{0,17})$")
-_MOMENT_CURSOR = re.compile(r"^v1:at=(0|[1-9][0-9]{0,16});key=([0-9a-f]{1,64})$")
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def write_cursor(before_id: int) -> str:
@@ -48,20 +45,15 @@ def write_cursor(before_id: int) -> str:
     return encode_cursor(f"v1:before={before_id}")
 
 
-def write_moment_cursor(at: datetime, key: str) -> str:
-    """Return a cursor for rows with unordered keys: those after this moment and key."""
-    return encode_cursor(f"v1:at={(at - _EPOCH) // timedelta(microseconds=1)};key={key}")
-
-
 def read_cursor(cursor: str) -> int:
     """Return the row id in a cursor that `write_cursor` made."""
-    return int(_decode(cursor, _CURSOR)[1])
-
-
-def read_moment_cursor(cursor: str) -> tuple[datetime, str]:
-    """Return the moment and the key in a cursor that `write_moment_cursor` made."""
-    match = _decode(cursor, _MOMENT_CURSOR)
-    return _EPOCH + timedelta(microseconds=int(match[1])), match[2]
+    match = _CURSOR.fullmatch(decode_cursor(cursor))
+    if match is None:
+        raise QueryError(
+            "Invalid cursor: not issued by this pool",
+            hint="Send `next_cursor` of the previous page unchanged, or leave it out.",
+        )
+    return int(match[1])
 
 
 async def read_before_id(cursor: Cursor = None) -> int | None:
@@ -112,13 +104,3 @@ def decode_cursor(cursor: str) -> str:
         return base64.b64decode(padded, altchars=b"-_", validate=True).decode("ascii")
     except (binascii.Error, ValueError):
         return ""
-
-
-def _decode(cursor: str, expected: re.Pattern[str]) -> re.Match[str]:
-    match = expected.fullmatch(decode_cursor(cursor))
-    if match is None:
-        raise QueryError(
-            "Invalid cursor: not issued by this pool",
-            hint="Send `next_cursor` of the previous page unchanged, or leave it out.",
-        )
-    return match

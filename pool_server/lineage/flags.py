@@ -7,9 +7,8 @@ file. The owners of flagged versions are notified.
 
 The pool names the successors of a withdrawn or flagged version to every reader. A recipe may claim
 that its result replaces another file. Only the site of the replaced version is trusted: its
-publications with such a recipe are linked (`link_published`), and it, or a curator of the pool, may
-name any version. When another site publishes such a recipe, the site of the replaced version is
-notified.
+publications with such a recipe are linked (`link_published`). A withdrawal may name any version in
+place of the withdrawn one.
 """
 
 from collections import defaultdict
@@ -30,7 +29,6 @@ from pool_server.errors import ConflictError
 from pool_server.http.audit import record_act
 from pool_server.http.identity import Caller
 from pool_server.lineage import repository
-from pool_server.registry.access import AVAILABLE, rights_of_site
 from pool_server.registry.repository import lock_families
 from pool_server.registry.withdrawal_status import address_of, name_for_site, subject_of
 from pool_server.wire.withdrawals import MOST_NAMED, AffectedSite
@@ -231,7 +229,6 @@ def flag_published(session: Session, caller: Caller, version: ModelVersionRecord
 
 
 REPLACED_EVENT = "version.replaced"
-OFFERED_EVENT = "version.successor-offered"
 
 
 def link_published(
@@ -239,22 +236,18 @@ def link_published(
 ) -> None:
     """Link a version being published with the versions that its recipe claims to replace.
 
-    Only versions of its own site are linked; other sites are notified. Nothing is linked if the
-    caller cannot see the replaced file.
+    Only versions of its own site are linked. Nothing is linked if the caller cannot see the
+    replaced file.
     """
     claim = recipe.successor_of
     if claim is None or claim.digest == version.digest:
         return
     site_id = version.model.site_id
-    replaced = repository.visible_versions_of(session, caller, claim.digest)
-    for original in replaced:
+    for original in repository.visible_versions_of(session, caller, claim.digest):
         if original.model.site_id == site_id:
             # A successor of a refined model is made from its base, so it replaces the base, too.
             for older in [original, *repository.refined_from(session, original)]:
                 link_successor(session, caller, older, version)
-    _offer(
-        session, version, [original for original in replaced if original.model.site_id != site_id]
-    )
 
 
 def link_successor(
@@ -294,32 +287,5 @@ def link_successor(
                 {"successor": name_for_site(site_id, successor), "digest": successor.digest},
             )
             for site_id in sorted(site_ids)
-        ],
-    )
-
-
-def _offer(
-    session: Session, successor: ModelVersionRecord, replaced: Sequence[ModelVersionRecord]
-) -> None:
-    """Notify other sites of a version that claims to replace one of theirs, if they can see it."""
-    if successor.state != AVAILABLE or successor.flags:
-        return
-    details = {
-        "successor": address_of(successor),
-        "digest": successor.digest,
-        "by": successor.created_by,
-    }
-    # One event for each site, regardless of its number of copies of the file.
-    needing = {
-        original.model.site_id: original
-        for original in reversed(replaced)
-        if (original.withdrawal is not None or original.flags)
-        and "see" in rights_of_site(original.model.site_id, successor.model)
-    }
-    write_events(
-        session,
-        [
-            NewEvent(site_id, OFFERED_EVENT, address_of(original), details)
-            for site_id, original in sorted(needing.items())
         ],
     )

@@ -15,7 +15,7 @@ models made from it, and the sites that downloaded it or one of those.
    pass.
 5. A site makes the model again without the withdrawn input (`poolctl merge --replay --without`,
    or the pool: `pool_server.merges`). Publishing the result links it as the successor
-   (`flags.link_published`); for a model of another site it is only offered.
+   (`flags.link_published`), unless that is a model of another site.
 """
 
 from collections import defaultdict
@@ -136,38 +136,6 @@ def withdraw(
     )
 
 
-@router.post(
-    "/models/{site}/{name}/versions/{reference}/successors",
-    summary="Name a version's successor",
-    dependencies=[needs("withdrawals")],
-)
-def name_successor(
-    caller: Uploader,
-    session: WritingSession,
-    version: service.VersionToChange,
-    request: wire.SuccessorRequest,
-) -> wire.SuccessorResponse:
-    """Name a version, of any site, that replaces one of your own site.
-
-    Your own publications with a recipe that names the replaced file are linked without this. Those
-    of another site are not: the event `version.successor-offered` notifies you. Curators and admins
-    of the pool may name a successor of any version.
-    """
-    caller.require_role("contributor", version.model.site.name)
-    registry.lock_families(session)
-    registry.lock_state(session, version)
-    successor = _find_successor(session, caller, version, request.successor)
-    link_successor(session, caller, version, successor)
-    session.expire(version)
-    current = registry.get_version(session, version.id)
-    return wire.SuccessorResponse(
-        address=withdrawal_status.address_of(current),
-        digest=current.digest,
-        successor=withdrawal_status.address_of(successor),
-        successors=withdrawal_status.successors_of(current),
-    )
-
-
 @router.get("/withdrawals", summary="List withdrawals", dependencies=[needs("models:read")])
 def list_withdrawals(
     caller: SignedIn,
@@ -245,24 +213,12 @@ def _require_withdrawable(session: Session, caller: Caller, version: ModelVersio
 
 
 def choose_effect(request: wire.WithdrawalRequest, state: str) -> wire.WithdrawalEffect:
-    """Return the requested effect, or the default of the reason and of the version's state.
+    """Return the effect of the reason; a version in quarantine is never given out.
 
     The right to withdraw does not include the right to release, so no withdrawal makes quarantined
     bytes available.
     """
-    is_hidden = state == access.QUARANTINED
-    least = "refuse" if is_hidden else wire.EFFECT_OF_REASON[request.reason]
-    if request.effect is None or request.effect == least:
-        return least
-    if _STRICTNESS[request.effect] < _STRICTNESS[least]:
-        cause = f"of a {state} version" if is_hidden else f"with the reason {request.reason!r}"
-        raise RefusedError(
-            f"a withdrawal {cause} must have the effect {least!r}; found {request.effect!r}",
-            code="withdrawal_refused",
-            hint="Omit the effect." if is_hidden else "Omit the effect, or give another reason.",
-            details={"found": request.effect, "expected": least},
-        )
-    return request.effect
+    return "refuse" if state == access.QUARANTINED else wire.EFFECT_OF_REASON[request.reason]
 
 
 def _require_first(session: Session, caller: Caller, version: ModelVersionRecord) -> None:

@@ -352,7 +352,7 @@ def start(caller: Uploader, parts: Parts, request: merges.MergeRequest) -> merge
         )
         require_size_of_inputs(settings, size_bytes)
         parents = {input_.digest: input_.address or input_.digest[:12] for input_ in recipe.inputs}
-        require_terms(session, request.terms, parents, site=site, use=request.intended_use)
+        require_terms(session, request.terms, parents, site=site)
         described = describe_job(session, add_job(session, caller, site, recipe, request))
     parts.merge_wanted.set()
     return described

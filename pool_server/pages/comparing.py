@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import get_args
 from urllib.parse import urlencode
 
 from fastapi import Request
@@ -13,14 +12,12 @@ from pool_server.pages import matrix, showing, words
 from pool_server.pages.pool_api import PoolApi, RefusedByApiError
 from pool_server.pages.signing import has_key
 from pool_server.pages.visitor import Anyone, Visitor
-from pool_server.wire.data_use_rules import Purpose
 from pool_server.wire.evaluations import HEADLINES, EvaluationMatrix, MatrixRow
 from pool_server.wire.merges import MOST_COMPARED, FitResponse, MergeJobResponse
 from pool_server.wire.models import ModelVersionResponse
 from pool_server.wire.names import ModelAddress
 
 router = showing.page_router()
-PURPOSES = ("", *get_args(Purpose))
 _BUILD = ("format", "parts", "levels", "members", "window_width_px", "window_height_px",
           "cell_size_px", "detectors", "architecture", "parameters")  # fmt: skip
 
@@ -79,7 +76,6 @@ async def _show(
         here="/compare?" + urlencode([("model", name) for name in names]),
         matrix=await _measured(api, versions),
         terms=list(dict.fromkeys(term for version in versions for term in _terms(version))),
-        purposes=PURPOSES,
         signs=await has_key(api, visitor.member.site),
         form=form,
     )
@@ -188,8 +184,6 @@ def _merge_request(
             "inputs": inputs,
         },
     }
-    if form["purpose"]:
-        body["intended_use"] = {"purposes": [form["purpose"]]}
     return body
 
 

@@ -154,8 +154,6 @@ async def withdraw(request: Request, visitor: Anyone, site: str, name: str) -> R
         return await _show_withdrawal(visitor, site, name, kept)
     visitor.require_proof()
     body: dict[str, object] = {"reason": form["reason"], "explanation": form["explanation"]}
-    if form.has("refuse"):
-        body["effect"] = "refuse"
     if form["successor"]:
         body["successor"] = form["successor"]
     try:

@@ -1,4 +1,4 @@
-"""Log-in by a token, a fresh pool's link or an invitation; one's sessions and theme."""
+"""Log-in by a token, a fresh pool's link or an invitation; one's sessions."""
 
 from typing import Annotated
 
@@ -6,15 +6,13 @@ import anyio.to_thread
 from fastapi import Query, Request
 from starlette.responses import RedirectResponse, Response
 
-from pool_server.errors import NotAllowedError, NotAuthenticatedError, PoolError, RefusedError
+from pool_server.errors import NotAllowedError, NotAuthenticatedError, PoolError
 from pool_server.http.error_responses import request_id_of
 from pool_server.http.identity import find_token
 from pool_server.http.rate_limits import Limits, client_address, rate_limit_key
 from pool_server.http.session import Parts, ReadingSession, ServerParts, WritingSession
 from pool_server.pages import pool_api, showing
 from pool_server.pages.visitor import (
-    THEME_COOKIE,
-    THEMES,
     Anyone,
     LoginNeededError,
     Visitor,
@@ -155,9 +153,6 @@ def log_out(request: Request, visitor: Anyone, session: WritingSession) -> Respo
     return response
 
 
-_YEAR_S = 365 * 24 * 3600
-
-
 @router.get("/account")
 async def account(visitor: Anyone, session: ReadingSession) -> Response:
     """Show the visitor's identity, and the browsers with an open session."""
@@ -167,23 +162,6 @@ async def account(visitor: Anyone, session: ReadingSession) -> Response:
         identity=await visitor.api.get(IdentityResponse, "/whoami"),
         sessions=browser_sessions.list_sessions(session, visitor.member),
     )
-
-
-@router.post("/account/theme")
-async def choose_theme(request: Request, visitor: Anyone) -> Response:
-    """Keep the colours in a cookie of this browser."""
-    theme = (await showing.read_form(request))["theme"]
-    if theme not in THEMES:
-        raise RefusedError(
-            f"theme {theme!r} is unknown, expected one of {', '.join(THEMES)}",
-            hint="Choose one on the page `/account`.",
-        )
-    response = showing.go_to("/account" if visitor.caller else "/")
-    secure = request.url.scheme == "https"
-    response.set_cookie(
-        THEME_COOKIE, theme, max_age=_YEAR_S, secure=secure, httponly=True, samesite="lax"
-    )
-    return response
 
 
 @router.post("/account/sessions/end")

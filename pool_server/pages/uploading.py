@@ -21,7 +21,7 @@ from pool_server.wire.errors import ErrorBody
 from pool_server.wire.labels import VocabularyResponse
 from pool_server.wire.models import VISIBILITIES
 from pool_server.wire.names import DIGEST_PATTERN
-from pool_server.wire.uploads import OpenUploadPage
+from pool_server.wire.uploads import OpenUploadList
 
 router = showing.page_router()
 UploadId = Annotated[str, Path(pattern="^[0-9a-f]{32}$")]
@@ -53,11 +53,10 @@ async def upload_page(visitor: Anyone, parts: Parts) -> Response:
 
 
 @router.get("/uploads")
-async def uploads(visitor: Anyone, cursor: str = "") -> Response:
+async def uploads(visitor: Anyone) -> Response:
     """List uploads that are under way."""
-    page = await visitor.api.get(OpenUploadPage, "/uploads", cursor=cursor)
-    older = visitor.next_page(page.next_cursor)
-    return await showing.show(visitor, "uploads.html", uploads=page.items, next_address=older)
+    listed = await visitor.api.get(OpenUploadList, "/uploads")
+    return await showing.show(visitor, "uploads.html", uploads=listed.items)
 
 
 @router.get("/uploads/known")

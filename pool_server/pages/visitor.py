@@ -5,7 +5,7 @@ import hashlib
 import hmac
 import secrets
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated
 from urllib.parse import quote, urlencode, urlsplit
 
 import anyio.to_thread
@@ -25,9 +25,6 @@ from pool_server.people import browser_sessions
 from pool_server.tls import pin_of
 from pool_server.wire.people import Role
 
-Theme = Literal["system", "light", "dark"]
-THEMES: tuple[Theme, ...] = ("system", "light", "dark")
-THEME_COOKIE = "pool-theme"
 POLLING_HEADER = "x-pool-polling"
 _MASK_BYTES = 32
 
@@ -73,11 +70,6 @@ class Visitor:
         """Raise `ProofNeededError` where the log-in is too old for an irreversible change."""
         if self.session is not None and not self.session.is_proved:
             raise ProofNeededError
-
-    @property
-    def theme(self) -> Theme:
-        chosen = self.request.cookies.get(THEME_COOKIE)
-        return chosen if chosen in THEMES else "system"
 
     @property
     def path(self) -> str:

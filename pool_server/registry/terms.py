@@ -36,7 +36,7 @@ from pool_server.errors import RefusedError, TermsForbidError
 from pool_server.registry.access import AVAILABLE, CONSORTIUM, known_to
 from pool_server.registry.repository import among, descendants_of
 from pool_server.wire import data_use_rules
-from pool_server.wire.data_use import CLINICAL_CARE, Term
+from pool_server.wire.data_use import Term
 from pool_server.wire.data_use_rules import today_utc
 
 
@@ -57,12 +57,7 @@ def known_terms(session: Session, digests: Collection[str], site_id: int) -> dic
 
 
 def require_terms(
-    session: Session,
-    declared: Sequence[Term],
-    parents: Mapping[str, str],
-    *,
-    site: SiteRecord,
-    use: data_use_rules.IntendedUse | None,
+    session: Session, declared: Sequence[Term], parents: Mapping[str, str], *, site: SiteRecord
 ) -> None:
     """Raise unless a file with these terms and parents may be announced, as a model of `site`.
 
@@ -80,10 +75,8 @@ def require_terms(
         data_use_rules.TermsOf(parents[digest], data_use_rules.sort_terms(known[digest]))
         for digest in sorted(known)
     ]
-    if any(term.code == CLINICAL_CARE for term in declared):
-        use = (use or data_use_rules.IntendedUse()).including("clinical")
     names = (site.name, site.display_name)
-    problems = data_use_rules.check_merge(inputs, use, today=today_utc(), institution=names)
+    problems = data_use_rules.check_merge(inputs, today=today_utc(), institution=names)
     # Declared terms must not contradict inherited ones, either.
     inherited = data_use_rules.inherited_terms(parent.terms for parent in inputs)
     problems += data_use_rules.contradictions(

@@ -62,9 +62,6 @@ class S3Storage:
         self.scratch = ScratchFolder(settings.scratch_folder)
         self._lifetime = ADDRESS_LIFETIME
         self._part_bytes = settings.part_bytes
-        self._checksum: contract.Checksum | None = (
-            None if settings.s3_part_checksum == "none" else settings.s3_part_checksum
-        )
         self._can_write = False
 
     @property
@@ -76,10 +73,8 @@ class S3Storage:
     def begin(self, upload_id: str, *, size_bytes: int, part_bytes: int) -> str:
         # The mark comes first, so that a sweep finds all that a killed process leaves.
         self.bucket.write(self.places.mark(upload_id), b"")
-        checksum = self._checksum
-        if checksum is not None and size_bytes <= part_bytes:
-            # An only part has the digest of the file, which is known already.
-            checksum = "sha256"
+        # An only part has the digest of the file, which is known already. Every server knows MD5.
+        checksum: contract.Checksum = "sha256" if size_bytes <= part_bytes else "md5"
         multipart_id = self.bucket.begin_multipart(self.places.blob(upload_id), checksum)
         return s3_objects.S3Upload(
             upload_id, size_bytes, part_bytes, multipart_id, checksum

@@ -79,10 +79,6 @@ def require_settings(settings: PoolSettings) -> None:
         raise _refuse_setting(
             missing, "nothing", "a value, because the other half of the key is given"
         )
-    if settings.s3_sse_kms_key_id and not settings.s3_sse.startswith("aws:kms"):
-        raise _refuse_setting(
-            "S3_SSE", f"{settings.s3_sse!r}", "aws:kms, because a key for it is given"
-        )
     if settings.part_bytes < settings.s3_least_part_bytes:
         raise _refuse_setting(
             "PART_BYTES",
@@ -269,12 +265,6 @@ class S3Bucket:
     def __init__(self, settings: PoolSettings) -> None:
         require_settings(settings)
         self.name = settings.s3_bucket
-        # Arguments of each request that makes an object.
-        self._encryption: dict[str, str] = {}
-        if settings.s3_sse:
-            self._encryption["ServerSideEncryption"] = settings.s3_sse
-        if settings.s3_sse_kms_key_id:
-            self._encryption["SSEKMSKeyId"] = settings.s3_sse_kms_key_id
         internal, public = settings.s3_endpoint_url, settings.s3_public_endpoint_url
         with translate_errors("open the S3 storage"):
             session = boto3.session.Session()
@@ -358,7 +348,7 @@ class S3Bucket:
 
         A server may know no such condition and overwrite: callers must be content with that.
         """
-        arguments = {**self.at(key), **self._encryption, "Body": content}
+        arguments = {**self.at(key), "Body": content}
 
         def send(client: Any) -> bool:
             if if_absent:
@@ -390,7 +380,7 @@ class S3Bucket:
 
     def begin_multipart(self, key: str, checksum: Checksum | None) -> str:
         """Begin a multipart upload and return its identifier."""
-        arguments = {**self.at(key), **self._encryption}
+        arguments = self.at(key)
         if checksum == "sha256":
             # Those that the S3 server keeps must be named in advance.
             arguments["ChecksumAlgorithm"] = "SHA256"

@@ -56,9 +56,7 @@ def list_uploads(
         Name | None,
         Query(description="Only to this site; for others than one's own ask as their admin."),
     ] = None,
-    limit: parameters.Limit = 50,
-    cursor: parameters.Cursor = None,
-) -> uploads.OpenUploadPage:
+) -> uploads.OpenUploadList:
     """Return the uploads to the caller's site, newest first; pool admins see all.
 
     The number under way is limited for each site; abandoned ones can be aborted.
@@ -68,11 +66,7 @@ def list_uploads(
         get_site(session, site)
     elif not caller.is_admin:
         site = caller.site
-    before = None if cursor is None else parameters.read_moment_cursor(cursor)
-    rows = repository.list_open(session, site, before, limit)
-    page = rows[:limit]
-    last = page[-1][0] if len(rows) > limit else None
-    return uploads.OpenUploadPage(
+    return uploads.OpenUploadList(
         items=[
             parameters.describe(
                 uploads.OpenUpload,
@@ -82,11 +76,8 @@ def list_uploads(
                 name=upload.model_name,
                 created_by=created_by,
             )
-            for upload, created_by in page
-        ],
-        next_cursor=None
-        if last is None
-        else parameters.write_moment_cursor(last.created_at, last.id),
+            for upload, created_by in repository.list_open(session, site)
+        ]
     )
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from datetime import datetime
 
-from sqlalchemy import ColumnElement, and_, delete, or_, select, update
+from sqlalchemy import and_, delete, or_, select, true, update
 from sqlalchemy.orm import Session, aliased, contains_eager
 
 from pool_server.database.engine import change_rows, count_rows
@@ -50,34 +50,17 @@ def find_open(
     )
 
 
-def list_open(
-    session: Session, site: str | None, before: tuple[datetime, str] | None, limit: int
-) -> Sequence[tuple[UploadRecord, str]]:
-    """Return uploads under way with their starters, newest first; one more than `limit`.
-
-    Only those to a `site`, and after the moment and identifier of the last one of the page before.
-    """
+def list_open(session: Session, site: str | None) -> Sequence[tuple[UploadRecord, str]]:
+    """Return uploads under way, to a `site` or to all, with their starters, newest first."""
     home = aliased(SiteRecord)
-    conditions: list[ColumnElement[bool]] = [UploadRecord.state.in_(OPEN)]
-    if site is not None:
-        conditions.append(SiteRecord.name == site)
-    if before is not None:
-        at, key = before
-        conditions.append(
-            or_(
-                UploadRecord.created_at < at,
-                and_(UploadRecord.created_at == at, UploadRecord.id < key),
-            )
-        )
     rows = session.execute(
         select(UploadRecord, home.name + "/" + TokenRecord.name)
         .join(UploadRecord.site)
         .join(UploadRecord.token)
         .join(home, home.id == TokenRecord.site_id)
         .options(contains_eager(UploadRecord.site))
-        .where(*conditions)
+        .where(UploadRecord.state.in_(OPEN), true() if site is None else SiteRecord.name == site)
         .order_by(UploadRecord.created_at.desc(), UploadRecord.id.desc())
-        .limit(limit + 1)
     )
     return [(upload, created_by) for upload, created_by in rows]
 

@@ -233,7 +233,6 @@ def require_description(session: Session, site: SiteRecord, request: UploadReque
         request.terms,
         {} if request.recipe is None else name_parents(request.recipe, request.digest),
         site=site,
-        use=request.intended_use,
     )
 
 

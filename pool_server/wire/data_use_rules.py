@@ -8,24 +8,21 @@ moment                   refused
 a file is announced      unknown codes, details of the wrong form, and terms that contradict each
                          other (`contradictions`)
 a merge, at home before  contradicting terms of different inputs, a time limit that has passed,
-it is made and in the    an institution that is not among the named ones, and declared purposes
-pool when announced      that a term excludes (`check_merge`)
+it is made and in the    an institution that is not among the named ones (`check_merge`)
+pool when announced
 passing a file on        a moratorium that has not ended, a time limit that has passed, and
 outside the pool         files for certain users, institutions or projects only
                          (`check_redistribution`)
 =======================  =====================================================================
 
 Everything else is shown and left to people: that results get published, collaboration, ethics
-approval, return of derived data, region, type of research, genetic studies, and free words.
+approval, return of derived data, region, purposes, genetic studies, and free words.
 Downloads within the pool are not checked here: visibility and rights decide on them.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
-from typing import Annotated, Literal
-
-from pydantic import ConfigDict, Field, StringConstraints
 
 from pool_server.wire.data_use import (
     ANCESTRY_ONLY,
@@ -36,17 +33,12 @@ from pool_server.wire.data_use import (
     INSTITUTIONS,
     MORATORIUM,
     NO_ANCESTRY,
-    NO_METHODS,
     NO_RESTRICTION,
-    NON_COMMERCIAL,
-    NOT_PROFIT_NOR_COMMERCIAL,
-    NOT_PROFIT_ORGANISATIONS,
     PROJECTS,
     TIME_LIMIT,
     USERS,
     Term,
 )
-from pool_server.wire.names import RequestModel
 
 # Codes with lists, which may differ between two inputs so that nothing is left in common.
 _LISTS: Mapping[str, str] = {
@@ -55,32 +47,8 @@ _LISTS: Mapping[str, str] = {
     PROJECTS: "projects",
     INSTITUTIONS: "institutions",
 }
-_NO_COMMERCE = (NOT_PROFIT_NOR_COMMERCIAL, NOT_PROFIT_ORGANISATIONS, NON_COMMERCIAL)
 # Terms that add a permission; a merged model has one only if every input has it.
 PERMISSIVE = frozenset({NO_RESTRICTION, CLINICAL_CARE})
-
-Purpose = Literal["research", "health", "ancestry", "methods", "clinical", "commercial"]
-"""Declarable uses of a merged model, in addition to diseases."""
-
-
-class IntendedUse(RequestModel):
-    """The declared purpose of a merge."""
-
-    model_config = ConfigDict(frozen=True)
-
-    purposes: tuple[Purpose, ...] = Field(default=(), max_length=6)
-    diseases: tuple[Annotated[str, StringConstraints(min_length=1, max_length=256)], ...] = Field(
-        default=(), max_length=16, description="Diseases that the model is for."
-    )
-
-    @property
-    def is_declared(self) -> bool:
-        return bool(self.purposes or self.diseases)
-
-    def including(self, purpose: Purpose) -> "IntendedUse":
-        """Return this use with one more purpose."""
-        purposes = tuple(dict.fromkeys([*self.purposes, purpose]))
-        return IntendedUse(purposes=purposes, diseases=self.diseases)
 
 
 @dataclass(frozen=True)
@@ -143,23 +111,15 @@ def contradictions(terms: Iterable[Term], name: str = "the terms") -> list[TermP
 
 
 def check_merge(
-    inputs: Sequence[TermsOf],
-    use: IntendedUse | None = None,
-    *,
-    today: date,
-    institution: Iterable[str] = (),
+    inputs: Sequence[TermsOf], *, today: date, institution: Iterable[str] = ()
 ) -> list[TermProblem]:
     """Return the objections of the inputs' terms to a merge, with forbidding ones first.
 
-    `inputs` are those with known terms. Without a `use` only contradictions among the terms and
-    expired limits are found; `institution` are names of the merging site, if known.
+    `inputs` are those with known terms; `institution` are names of the merging site, if known.
     """
     problems = _contradictions(inputs)
     problems += _time_limits(inputs, today)
     problems += _other_institutions(inputs, {name.casefold() for name in institution if name})
-    if use is not None and use.is_declared:
-        problems += _excluded_uses(inputs, use)
-    problems += _narrowings(inputs)
     problems += _moratoria(inputs, today, forbids=False)
     problems += _left_to_people(inputs)
     return sorted(problems, key=lambda problem: not problem.forbids)
@@ -248,73 +208,8 @@ def _other_institutions(inputs: Sequence[TermsOf], institution: set[str]) -> lis
     ]
 
 
-def _excluded_uses(inputs: Sequence[TermsOf], use: IntendedUse) -> list[TermProblem]:
-    """Return the terms that exclude a declared use of the result."""
-    excluding: dict[str, tuple[str, ...]] = {
-        "commercial": _NO_COMMERCE,
-        "methods": (NO_METHODS, ANCESTRY_ONLY),
-        "ancestry": (NO_ANCESTRY, HEALTH, DISEASE),
-        "research": (HEALTH, DISEASE, ANCESTRY_ONLY),
-        "health": (DISEASE, ANCESTRY_ONLY),
-        "clinical": (),
-    }
-    problems = [
-        TermProblem(
-            True, f"{purpose} use is excluded by {source.name}: {term.in_words()}", (term.code,)
-        )
-        for purpose in use.purposes
-        for source in inputs
-        for term in source.with_code(*excluding[purpose])
-    ]
-    if "clinical" in use.purposes:
-        problems += [
-            TermProblem(
-                True,
-                f"clinical use is not allowed by {source.name}: it is for research, without "
-                f"'clinical care use' ({CLINICAL_CARE})",
-                (CLINICAL_CARE,),
-            )
-            for source in inputs
-            if source.terms and not source.with_code(CLINICAL_CARE, NO_RESTRICTION)
-        ]
-    for disease in use.diseases:
-        problems += [
-            TermProblem(
-                True,
-                f"{disease} is not a permitted use of {source.name}: {term.in_words()}",
-                (term.code,),
-            )
-            for source in inputs
-            for term in source.with_code(DISEASE, ANCESTRY_ONLY)
-            if term.code == ANCESTRY_ONLY or disease.casefold() not in term.choices
-        ]
-    return problems
-
-
-def _narrowings(inputs: Sequence[TermsOf]) -> list[TermProblem]:
-    """Return the inputs with wider permissions than the result will have."""
-    narrow = _first(inputs, DISEASE) or _first(inputs, ANCESTRY_ONLY) or _first(inputs, HEALTH)
-    wider = {DISEASE: (NO_RESTRICTION, GENERAL, HEALTH), HEALTH: (NO_RESTRICTION, GENERAL)}
-    if narrow is None:
-        return []
-    name, term = narrow
-    return [
-        TermProblem(
-            False,
-            f"{source.name} allows more ({wider_terms[0].in_words()}) than the result, which is "
-            f"limited by {name}: {term.in_words()}",
-            (term.code, wider_terms[0].code),
-        )
-        for source in inputs
-        if (wider_terms := source.with_code(*wider.get(term.code, (NO_RESTRICTION, GENERAL))))
-    ]
-
-
 def _left_to_people(inputs: Sequence[TermsOf]) -> list[TermProblem]:
-    judged = {
-        NO_RESTRICTION, GENERAL, HEALTH, DISEASE, ANCESTRY_ONLY, MORATORIUM, TIME_LIMIT,
-        CLINICAL_CARE,
-    }  # fmt: skip
+    judged = {NO_RESTRICTION, GENERAL, MORATORIUM, TIME_LIMIT, CLINICAL_CARE}
     shown = dict.fromkeys(
         (source.name, term) for source in inputs for term in source.terms if term.code not in judged
     )

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field
 
-from pool_server.wire import cards, data_use, data_use_rules, models, names
+from pool_server.wire import cards, data_use, models, names
 from pool_server.wire.signatures import SignedStatement
 
 MOST_TERMS = 32
@@ -24,12 +24,6 @@ class VersionDescription(models.ModelDescription):
         default_factory=list,
         max_length=MOST_TERMS,
         description="Terms of use. A merged model also inherits those of its inputs.",
-    )
-    intended_use: data_use_rules.IntendedUse | None = Field(
-        default=None,
-        description="Purpose of a merged model, checked against the terms of its inputs; "
-        "not "
-        "stored.",
     )
     visibility: models.Visibility | None = Field(
         default=None,
@@ -149,4 +143,4 @@ class OpenUpload(BaseModel):
     expires_at: datetime = Field(description="Time of its removal unless it is resumed.")
 
 
-OpenUploadPage = names.Page[OpenUpload]
+OpenUploadList = names.ItemList[OpenUpload]

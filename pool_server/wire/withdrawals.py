@@ -20,7 +20,7 @@ EFFECT_OF_REASON: dict[WithdrawalReason, WithdrawalEffect] = {
     "data-error": "warn",
     "other": "warn",
 }
-"""The effect of a reason on downloads of the withdrawn bytes; a request may be stricter.
+"""The effect of a reason on downloads of the withdrawn bytes.
 
 Downloads of a version in quarantine are always refused.
 """
@@ -43,10 +43,6 @@ class WithdrawalRequest(RequestModel):
 
     reason: WithdrawalReason
     explanation: Explanation = Field(default="", description="Text for its users.")
-    effect: WithdrawalEffect | None = Field(
-        default=None,
-        description="Effect on downloads; default: the reason's; only stricter ones are allowed.",
-    )
     successor: str | None = Field(
         default=None, max_length=300, description="Address of a version to use instead, if any."
     )
@@ -123,25 +119,6 @@ class WithdrawalResponse(BaseModel):
     versions: list[AffectedVersion]
     versions_total: int
     sites: list[AffectedSite]
-
-
-class SuccessorRequest(RequestModel):
-    """Name a version to use instead of another."""
-
-    successor: str = Field(max_length=300, description="Its address, `SITE/NAME@VERSION`.")
-
-
-class SuccessorResponse(BaseModel):
-    """The replacement of a version."""
-
-    address: str
-    digest: Digest
-    successor: str = Field(description="Address of the successor just named.")
-    successors: list[str] = Field(
-        description="Addresses of successors visible to all sites that see the replaced version, "
-        "newest "
-        "first."
-    )
 
 
 WithdrawalPage = Page[Withdrawal]

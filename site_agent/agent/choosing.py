@@ -87,7 +87,7 @@ def choose(goal: MergeSettings, name: str, site: str, pool: PoolClient) -> Choic
     reference = own_models[0].key if own_models else most_common
     checked = [replace(item, reason=find_misfit(goal, item, reference)) for item in listed]
     fitting = [candidate for candidate in checked if not candidate.reason][:_MOST_INPUTS]
-    permitted = _check_terms(goal, fitting)
+    permitted = _check_terms(fitting)
     left_out = [item for item in (*checked, *permitted) if item.reason]
     kept = [item for item in permitted if not item.reason]
     return Choice((*own_models, *kept), tuple(left_out))
@@ -133,7 +133,7 @@ def _read_own_models(goal: MergeSettings) -> list[Candidate]:
     return list(models.values())
 
 
-def _check_terms(goal: MergeSettings, candidates: Sequence[Candidate]) -> list[Candidate]:
+def _check_terms(candidates: Sequence[Candidate]) -> list[Candidate]:
     """Exclude, one by one, versions with terms that forbid merging them with those before."""
     checked = []
     terms: list[TermsOf] = []
@@ -142,7 +142,7 @@ def _check_terms(goal: MergeSettings, candidates: Sequence[Candidate]) -> list[C
         assert candidate.version is not None
         own_terms = TermsOf(candidate.name, tuple(terms_of_version(candidate.version)))
         try:
-            require_mergeable([*terms, own_terms], goal.use)
+            require_mergeable([*terms, own_terms])
         except TermsForbidError as error:
             reason = f"terms of use: {'; '.join(error.problems)}"
             checked.append(replace(candidate, reason=reason))

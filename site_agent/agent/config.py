@@ -17,10 +17,8 @@ from pydantic import Field, ValidationError
 
 from aggregators.errors import first_problem
 from aggregators.methods import METHODS
-from pool_server.wire.data_use_rules import IntendedUse
 from pool_server.wire.names import NAME_PATTERN
 from site_agent.errors import SettingsError
-from site_agent.pool.restrictions import read_use
 from site_agent.rounds.contract import ContributionRules
 from site_agent.settings import Settings, naming, read_toml_table, settings_toml, with_values
 
@@ -62,9 +60,6 @@ class MergeSettings(Settings):
     result gets them, too. Models of the eyes, which suit blinks best, have parts=12."""
     sites: tuple[str, ...] = ()
     """Merge models of these sites only; of all if empty."""
-    purposes: tuple[str, ...] = ()
-    """Purposes of the result (research, ..., disease=NAME): models with terms of use that exclude
-    one are left out."""
     method: str = "wba-cascade"
     """wba-cascade or wba-final for landmark models, mwma for face detectors."""
     options: tuple[str, ...] = ()
@@ -96,17 +91,11 @@ class MergeSettings(Settings):
             known = ", ".join(options_type.model_fields) or "none"
             expected = f"options of {self.method} ({known}): {first_problem(error)}"
             raise self.refused("options", ", ".join(self.options), expected) from error
-        read_use(self.purposes)
 
     @property
     def kind(self) -> str:
         """The kind of the models: ``ert`` or ``hog-svm``."""
         return METHODS[self.method].kind
-
-    @property
-    def use(self) -> IntendedUse | None:
-        """The intended use of the merged model, as far as the settings say."""
-        return read_use(self.purposes)
 
     @property
     def method_options(self) -> dict[str, Any]:

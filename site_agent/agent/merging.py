@@ -283,7 +283,6 @@ class GoalRun:
             },
             metrics=merged.metrics,
             recipe=json.loads(read_recipe(recipe_path(path)).to_json()),
-            intended_use=self.goal.use,
         )
         self._write(
             "uploaded",

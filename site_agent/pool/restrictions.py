@@ -8,13 +8,13 @@ withdrawn model, is refused or warned of regardless of the source of its bytes.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING
 
 from pool_server.wire.data_use import Term
-from pool_server.wire.data_use_rules import IntendedUse, Purpose, TermsOf, check_merge, today_utc
+from pool_server.wire.data_use_rules import TermsOf, check_merge, today_utc
 from pool_server.wire.models import ModelVersionResponse
 from pool_server.wire.withdrawals import MOST_CHECKED, CheckedFile, Withdrawal
-from site_agent.errors import SettingsError, TermsFileError, TermsForbidError, WithdrawnError
+from site_agent.errors import TermsFileError, TermsForbidError, WithdrawnError
 from site_agent.pool.cache import ModelCache
 
 if TYPE_CHECKING:
@@ -48,23 +48,6 @@ def read_terms_file(path: Path) -> list[Term]:
     return list(terms)
 
 
-def read_use(purposes: Sequence[str]) -> IntendedUse | None:
-    """Return the intended use of a merge: words such as research, or disease=NAME; None without."""
-    if not purposes:
-        return None
-    known = get_args(Purpose)
-    names, diseases = [], []
-    for word in dict.fromkeys(purposes):
-        kind, is_disease, disease = word.partition("=")
-        if is_disease and kind == "disease" and disease.strip():
-            diseases.append(disease.strip())
-        elif word in known:
-            names.append(word)
-        else:
-            raise SettingsError(f"purpose {word}: expected {', '.join(known)}, or disease=NAME")
-    return IntendedUse.model_validate({"purposes": names, "diseases": diseases})
-
-
 def terms_of_version(version: ModelVersionResponse) -> list[Term]:
     """Return the terms that the pool says a version has, inherited ones among them.
 
@@ -81,9 +64,9 @@ def terms_of_version(version: ModelVersionResponse) -> list[Term]:
     return terms
 
 
-def require_mergeable(inputs: Sequence[TermsOf], use: IntendedUse | None = None) -> list[str]:
-    """Raise if terms forbid a merge or its declared use; return the terms for people to judge."""
-    problems = check_merge(inputs, use, today=today_utc())
+def require_mergeable(inputs: Sequence[TermsOf]) -> list[str]:
+    """Raise if terms forbid a merge; return the terms for people to judge."""
+    problems = check_merge(inputs, today=today_utc())
     forbidding = dict.fromkeys(problem.message for problem in problems if problem.forbids)
     if forbidding:
         raise TermsForbidError("these models must not be merged", forbidding)

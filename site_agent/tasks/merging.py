@@ -9,7 +9,7 @@ from typing import Any
 from aggregators import Merged, find_method, merge
 from aggregators.formats import file_digest
 from aggregators.methods.merging import refuse_overwriting_inputs
-from pool_server.wire.data_use_rules import IntendedUse, TermsOf
+from pool_server.wire.data_use_rules import TermsOf
 from site_agent.errors import (
     ForbiddenError,
     InvalidInputError,
@@ -74,27 +74,23 @@ def plan_merge(
     *,
     weights: Sequence[float] | str | None = None,
     options: Mapping[str, Any] | None = None,
-    use: IntendedUse | None = None,
     despite_terms: bool = False,
     despite_withdrawal: bool = False,
 ) -> MergePlan:
     """Fetch the inputs of a merge, and refuse it if the pool, terms or withdrawals forbid it.
 
-    `weights`: A number for each input, or the label by which they weigh. `use`: The purpose of the
-    result, for the terms of use.
+    `weights`: A number for each input, or the label by which they weigh.
     """
     find_method(method)
     files = model_files(caller, inputs, to_merge=True)
-    check_terms(caller, files, use, despite=despite_terms)
+    check_terms(caller, files, despite=despite_terms)
     require_not_withdrawn(caller, local_copies(files), despite=despite_withdrawal)
     refuse_overwriting_inputs(target, [file.path for file in files])
     numbers = weights_from_label(caller, files, weights) if isinstance(weights, str) else weights
     return MergePlan(method, files, None if numbers is None else list(numbers), options or {})
 
 
-def check_terms(
-    caller: Caller, files: Sequence[ModelFile], use: IntendedUse | None, *, despite: bool = False
-) -> None:
+def check_terms(caller: Caller, files: Sequence[ModelFile], *, despite: bool = False) -> None:
     """Refuse a merge that the terms of its inputs forbid, and note conditions for people to judge.
 
     Known are the terms of versions in the pool, of local files that were downloaded from it, and
@@ -110,7 +106,7 @@ def check_terms(
         if version is not None or beside is not None:
             inputs.append(TermsOf(file.word, tuple(terms)))
     try:
-        notices = require_mergeable(inputs, use)
+        notices = require_mergeable(inputs)
     except TermsForbidError as error:
         if not despite:
             raise

@@ -78,7 +78,7 @@ def prepare_upload(
 ) -> PreparedUpload:
     """Complete the description of an upload, and refuse it where the pool would.
 
-    `name`: ``[SITE/]NAME``. `fields`: Further ones of the version: description, intended use,
+    `name`: ``[SITE/]NAME``. `fields`: Further ones of the version: description,
     visibility, draft. `sidecars`: Read the files next to the model: its recipe, labels, scores and
     terms of use.
     """

@@ -48,7 +48,6 @@ SHARED = {
     "--persons": ("CSV or A,B,... or text", "who is on an image, as a table; persons by name"),
     "--pool-wide": (FLAG, "a role for all sites"),
     "--port": (TEXT, "to listen on"),
-    "--purpose": ("WORD", "what a merge is for"),
     "--quota": ("SIZE", "of a site"),
     "--reason": (TEXT, "why"),
     "--redo": (FLAG, "repeat what is finished"),

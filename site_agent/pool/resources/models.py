@@ -199,14 +199,6 @@ class Withdrawals(connection.Resource):
             f"{requests.version_path(address)}/withdraw", withdrawals.WithdrawalResponse, request
         )
 
-    def name_successor(
-        self, address: str | ModelAddress, successor: str | ModelAddress
-    ) -> withdrawals.SuccessorResponse:
-        """Name the version that replaces another one of the site."""
-        request = requests.build_request(withdrawals.SuccessorRequest, successor=str(successor))
-        path = f"{requests.version_path(address)}/successors"
-        return self._pool.post(path, withdrawals.SuccessorResponse, request, repeatable=True)
-
     def list(self, site: str = "") -> Iterator[withdrawals.Withdrawal]:
         """Yield the withdrawals of visible models, newest first."""
         return self._pool.pages("/api/v1/withdrawals", withdrawals.WithdrawalPage, {"site": site})

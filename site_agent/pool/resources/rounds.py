@@ -20,7 +20,7 @@ from pool_server.wire.evaluations import EvaluationRequest, EvaluationResponse
 from pool_server.wire.merges import MergeJobPage, MergeJobResponse, MergeRequest
 from pool_server.wire.names import DIGEST_PATTERN, NAME_PATTERN, ModelAddress
 from pool_server.wire.signatures.keys import Envelope
-from pool_server.wire.uploads import OpenUpload, OpenUploadPage, UploadRequest
+from pool_server.wire.uploads import OpenUpload, OpenUploadList, UploadRequest
 from site_agent.errors import DigestMismatchError, PoolRefusedRequestError
 from site_agent.pool import connection, receiving, requests, sending
 from site_agent.work import Progress, no_progress
@@ -78,7 +78,7 @@ class Uploads(connection.Resource):
 
     def list(self, site: str = "") -> Iterator[OpenUpload]:
         """Yield the open uploads to the site, newest first; to all sites for admins of the pool."""
-        return self._pool.pages(_UPLOADS, OpenUploadPage, {"site": site})
+        return iter(self._pool.get(_UPLOADS, OpenUploadList, {"site": site or None}).items)
 
     def abort(self, upload_id: str) -> None:
         """Abort an upload; the parts that arrived are deleted."""

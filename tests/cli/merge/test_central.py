@@ -56,7 +56,7 @@ def test_the_pool_merges_and_the_site_merges_the_same(site_a: Run, tmp_path: Pat
 def test_what_is_said_of_the_result_is_said_as_of_an_upload(site_a: Run) -> None:
     made = site_a(
         *WORDS, "--name", "said", "--label", "population=infant",
-        "--description", "Of two", "--term", "DUO:0000042", "--purpose", "research", "--draft",
+        "--description", "Of two", "--term", "DUO:0000042", "--draft",
         "--visibility", "private", "--wait", "--json",
     ).data  # fmt: skip
     version = site_a("models", "info", made["version"], "--json").data

@@ -48,21 +48,21 @@ def test_terms_come_from_the_command_line_and_next_to_the_model(member: Run) -> 
 
 
 def test_terms_are_held_against_a_merge_and_inherited(member: Run) -> None:
-    for number, term in ((1, "NCU"), (2, "GRU")):
+    for number, term in ((1, "DS=ataxia"), (2, "DS=autism"), (3, "NCU")):
         make(f"{number}.svm", 110 + number)
         assert member("upload", f"{number}.svm", "-n", f"held-{number}", "--term", term).code == 0
     member("download", "site-a/held-1", "-o", "got.svm")
     command = ("merge", "mwma", "got.svm", "site-a/held-2", "-o", "m.svm")
-    refused = member(*command, "--purpose", "commercial", "--json")
+    refused = member(*command, "--json")
     assert (refused.code, refused.error["code"]) == (3, "terms_forbid")
-    assert "commercial use is excluded by got.svm" in refused.error["message"]
+    assert "no diseases in common" in refused.error["message"]
     assert not Path("m.svm").exists()
-    despite = member(*command, "--purpose", "commercial", "--despite-terms", "--dry-run")
-    assert "non-commercial use only" in despite.err
-    assert member(*command, "--purpose", "research").code == 0
-    sent = member("upload", "m.svm", "-n", "held-m", "--purpose", "commercial", "--json")
+    assert "no diseases in common" in member(*command, "--despite-terms").err
+    sent = member("upload", "m.svm", "-n", "held-m", "--json")
     assert (sent.code, sent.error["code"]) == (7, "conflict")
-    uploaded = member("upload", "m.svm", "-n", "held-m")
+    merged = member("merge", "mwma", "got.svm", "site-a/held-3", "-o", "n.svm")
+    assert "non-commercial use only" in merged.err
+    uploaded = member("upload", "n.svm", "-n", "held-n")
     assert "inherited: non-commercial use only (DUO:0000046)" in uploaded.out
 
 

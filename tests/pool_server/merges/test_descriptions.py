@@ -35,7 +35,6 @@ def test_all_of_it_is_published(
         "labels": {"population": "infant"},
         "metrics": {"mean_error": 0.07},
         "terms": [{"code": "DUO:0000019", "detail": ""}],
-        "intended_use": {"purposes": ["research"]},
         "visibility": "private",
         "card": CARD,
         "draft": True,
@@ -58,7 +57,7 @@ def test_all_of_it_is_published(
 @pytest.mark.parametrize(
     ("said", "refusal"),
     [
-        ({"intended_use": {"purposes": ["clinical"]}}, (409, "terms_forbid")),
+        ({"terms": [{"code": "DUO:0000004", "detail": ""}]}, (409, "terms_forbid")),
         ({"labels": {"images": "many"}}, (422, "labels_refused")),
         ({"card": "---\n[\n---\n"}, (422, "card_refused")),
         ({"name": "face-51", "visibility": "private"}, (422, "sharing_refused")),

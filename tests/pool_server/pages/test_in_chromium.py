@@ -134,9 +134,6 @@ def test_the_same_without_script(filled: PoolDriver, open_page: Open) -> None:
     page.fill("#confirm", "web-b/gaze@1")
     page.click("text=for good")
     assert "This version was withdrawn: other." in page.inner_text("main")
-    page.goto("/account")
-    page.click("button >> text=Dark")
-    assert page.get_attribute("html", "data-theme") == "dark"
     admin = open_page(filled.secret("web-b", "admin"), java_script_enabled=False)
     admin.goto("/admin/tokens")
     admin.fill("#name", "scriptless")

@@ -164,7 +164,7 @@ def test_a_log_in_leads_nowhere_else(pool: PoolDriver, path: str) -> None:
 def test_a_change_needs_the_token_of_the_forms(pool: PoolDriver) -> None:
     browser, other = member_browser(pool, "forms"), member_browser(pool, "other-forms")
     for fields in ({}, {"csrf": "wrong"}, {"csrf": other.csrf("/account")}):
-        answer = browser.client.post("/account/theme", data={"theme": "dark", **fields})
+        answer = browser.client.post("/account/sessions/end", data=fields)
         assert answer.status_code == 403, fields
         assert "set-cookie" not in answer.headers
     assert browser.csrf("/account") != browser.csrf("/account"), "masked again each time"
@@ -181,12 +181,13 @@ def test_a_change_needs_the_token_of_the_forms(pool: PoolDriver) -> None:
 )
 def test_a_change_comes_from_a_page_of_this_pool(pool: PoolDriver, headers: dict[str, str]) -> None:
     browser = member_browser(pool, "origins")
-    fields = {"theme": "dark", "csrf": browser.csrf("/account")}
-    refused = browser.client.post("/account/theme", data=fields, headers=headers)
+    fields = {"csrf": browser.csrf("/account")}
+    refused = browser.client.post("/account/sessions/end", data=fields, headers=headers)
     assert refused.status_code == 403
     site_headers = {"Origin": pool.url, "Sec-Fetch-Site": "same-origin"}
     assert (
-        browser.client.post("/account/theme", data=fields, headers=site_headers).status_code == 303
+        browser.client.post("/account/sessions/end", data=fields, headers=site_headers).status_code
+        == 303
     )
 
 

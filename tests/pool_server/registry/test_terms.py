@@ -109,7 +109,6 @@ def test_terms_of_a_model_no_longer_shared_bind_its_downloaders(pool: PoolDriver
     ("first", "second", "fields", "word"),
     [
         ([term("0000007", "ataxia")], [term("0000007", "autism")], {}, "diseases"),
-        ([term("0000046")], [], {"intended_use": {"purposes": ["commercial"]}}, "commercial"),
         ([term("0000046")], [], {"terms": [term("0000004")]}, "no restriction"),
     ],
     ids=str,

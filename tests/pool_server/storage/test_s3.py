@@ -7,7 +7,6 @@ import os
 import time
 import urllib.error
 from collections.abc import Callable
-from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -163,17 +162,6 @@ def test_an_only_part_is_bound_to_the_digest_of_the_file(storage: Storage) -> No
     assert storage.received_parts(handle) == {}
 
 
-@pytest.mark.parametrize(("chosen", "expected"), [("sha256", "sha256"), ("none", None)])
-def test_other_checksums_of_parts(
-    open_bucket: OpenBucket, chosen: str, expected: str | None
-) -> None:
-    storage = open_bucket(s3_part_checksum=chosen, s3_addressing_style="path")
-    handle = send_all(storage)
-    assert storage.part_checksum(handle) == expected
-    publish(storage, handle)
-    assert read_all(storage) == WHOLE
-
-
 def test_nothing_is_left_but_what_is_published(
     storage: Storage, swift: S3Server, bucket: str
 ) -> None:
@@ -302,7 +290,6 @@ def test_errors_are_told_once_and_without_secrets(open_bucket: OpenBucket, swift
         ({"s3_endpoint_url": "http://me:hidden-word@storage"}, "S3_ENDPOINT_URL"),
         ({"s3_secret_access_key": ""}, "S3_SECRET_ACCESS_KEY"),
         ({"s3_access_key_id": ""}, "S3_ACCESS_KEY_ID"),
-        ({"s3_sse_kms_key_id": "key"}, "S3_SSE"),
         ({"part_bytes": 1000, "s3_least_part_bytes": 1001}, "PART_BYTES"),
     ],
 )
@@ -339,17 +326,6 @@ def test_an_answer_that_is_cut_short_is_a_failure_of_the_storage(
     monkeypatch.setattr(storage.bucket.short_client, "create_multipart_upload", lambda **_: {})
     with pytest.raises(StorageFailedError, match=r"damaged.*UploadId"):
         storage.bucket.begin_multipart("short", None)
-
-
-def test_encryption_is_asked_for(open_bucket: OpenBucket) -> None:
-    storage: Any = open_bucket(s3_sse="aws:kms", s3_sse_kms_key_id="key-1")
-    asked: dict[str, Any] = {}
-    storage.bucket.short_client.meta.events.register(
-        "before-sign.s3.*", lambda request, **_: asked.update(request.headers)
-    )
-    with suppress(StorageFailedError):  # this server may keep no such keys
-        storage.bucket.begin_multipart("encrypted", None)
-    assert asked["x-amz-server-side-encryption"] in {"aws:kms", b"aws:kms"}
 
 
 def test_a_file_of_more_pieces_than_fit_in_memory_is_read_in_their_order(

@@ -57,7 +57,6 @@ def test_usual_values_depend_on_the_method(tmp_path: Path) -> None:
         (SMALL + 'options = ["stop=1"]', "options is 'stop=1', expected options of wba-cascade"),
         (SMALL + 'metric = "f1"', "metric is 'f1', expected one of mean_error"),
         (SMALL + 'margin_pct = "much"', "margin_pct is 'much', expected a number from -100 to"),
-        (SMALL + 'purposes = ["fun"]', "purpose fun: expected research"),
         (SMALL + "[rounds]\ndata = 'no.xml'", "rounds.data is 'no.xml', expected a file"),
         (SMALL + "[rounds.rules]\napproved = 'a/b@1'", "there is no setting 'rounds.rules.appr"),
         (SMALL.replace("face", "a.b"), r"there is no setting|merge.a: "),

@@ -2,6 +2,7 @@
 
 from tests.pool_server.lineage.withdrawals.families import Family
 from tests.pool_server.lineage.withdrawals.test_withdrawing import make_private
+from tests.pool_server.model_files import network_bytes
 from tests.pool_server.pool_driver import PoolDriver, upload
 
 
@@ -14,11 +15,10 @@ def test_copies_of_models_no_longer_shared_can_be_checked(pool: PoolDriver) -> N
     assert family.download("a/bad", by="d").status_code == 200
     for site in "ab":
         make_private(pool, family.site(site))
-    family.withdraw("a/bad", "consent-withdrawn", explanation="One family.")
-    upload(family.member("a"), family.address("a/bad"))
-    heir = {"successor": f"{family.address('a/bad')}@2"}
-    path = f"/api/v1/models/{family.address('a/bad')}/versions/1/successors"
-    assert family.member("a").post(path, json=heir).status_code == 200
+    heir = network_bytes()
+    upload(family.member("a"), family.address("a/bad"), heir)
+    named = {"successor": f"{family.address('a/bad')}@2"}
+    family.withdraw("a/bad", "consent-withdrawn", explanation="One family.", **named)
 
     asked = {"digests": [family.digest(name) for name in ("a/bad", "b/merged", "b/clean")]}
     answer = family.member("d", "viewer").post("/api/v1/withdrawals/check", json=asked)

@@ -34,11 +34,6 @@ def claim(family: Family, name: str, address: str, **fields: Any) -> dict[str, A
     )
 
 
-def name_successor(family: Family, name: str, successor: str, by: str) -> Any:
-    path = f"/api/v1/models/{family.address(name)}/versions/1/successors"
-    return family.member(by).post(path, json={"successor": successor})
-
-
 def test_a_recipe_of_another_site_links_nothing(pool: PoolDriver) -> None:
     family = three_merges(pool, "forged")
     family.withdraw("a/bad", "consent-withdrawn")
@@ -46,13 +41,6 @@ def test_a_recipe_of_another_site_links_nothing(pool: PoolDriver) -> None:
     assert forged["has_recipe"], "it is taken, as what its site says of its own file"
     assert family.version("c/third")["successors"] == []
     assert family.events("c", kind="version.replaced") == []
-    [offer] = family.events("c", kind="version.successor-offered")
-    assert offer["subject"] == family.version("c/third")["address"]
-    assert offer["details"] == {
-        "successor": forged["address"],
-        "digest": forged["digest"],
-        "by": f"{family.site('d')}/test-contributor",
-    }
     for name in ("a/first", "b/second"):
         assert family.version(name)["successors"] == []
 
@@ -62,7 +50,6 @@ def test_a_site_links_its_own(pool: PoolDriver) -> None:
     family.withdraw("a/bad", "quality")
     claimed = claim(family, "c/third", "c/third")
     assert family.version("c/third")["successors"] == [claimed["address"]]
-    assert family.events("c", kind="version.successor-offered") == []
     again = claim(family, "c/third", "c/other")
     assert family.version("c/third")["successors"] == [again["address"], claimed["address"]]
 
@@ -76,49 +63,18 @@ def test_the_copy_of_another_site_is_for_that_site(pool: PoolDriver) -> None:
     claimed = claim(family, "c/third", "d/heir")
     assert family.version("d/copy")["successors"] == [claimed["address"]]
     assert family.version("c/third")["successors"] == []
-    assert [event["subject"] for event in family.events("c", kind="version.successor-offered")] == [
-        family.version("c/third")["address"]
-    ]
     assert copy["digest"] == family.digest("c/third")
-
-
-def test_the_owner_confirms_what_was_offered(pool: PoolDriver) -> None:
-    family = three_merges(pool, "confirmed")
-    family.download("c/third", by="b")
-    family.withdraw("a/bad", "quality")
-    offered = claim(family, "c/third", "d/heir")["address"]
-    for stranger in ("b", "d"):
-        refused = name_successor(family, "c/third", offered, by=stranger)
-        assert error_of(refused) == (403, "not_allowed")
-    response = name_successor(family, "c/third", offered, by="c")
-    assert response.status_code == 200, response.text
-    assert (response.json()["successor"], response.json()["successors"]) == (offered, [offered])
-    assert family.version("c/third")["successors"] == [offered]
-    for site in "bc":
-        [event] = family.events(site, kind="version.replaced")
-        assert event["details"]["successor"] == offered
-    path = f"/api/v1/models/{family.address('c/third')}/versions/1/successors"
-    assert pool.admin.post(path, json={"successor": offered}).status_code == 200
-    assert len(family.events("b", kind="version.replaced")) == 1, "said once"
 
 
 @pytest.mark.parametrize("unfit", ["c/third", "c/again", "a/bad", "b/second"])
 def test_unfit_successors_are_refused(pool: PoolDriver, unfit: str) -> None:
     family = three_merges(pool, f"unfit-{unfit.replace('/', '-')}")
     family.withdraw("a/bad", "quality")
-    answer = name_successor(family, "c/third", f"{family.address(unfit)}@1", by="c")
+    successor = f"{family.address(unfit)}@1"
+    answer = family.withdraw("c/third", "quality", successor=successor)
     assert error_of(answer) == (422, "withdrawal_refused")
+    assert family.version("c/third")["state"] == "available"
     assert family.version("c/third")["successors"] == []
-
-
-def test_a_successor_cannot_be_replaced_by_its_predecessor(pool: PoolDriver) -> None:
-    family = Family(pool, "circle")
-    old, new = family.add("a/old"), family.add("a/new")
-    assert name_successor(family, "a/old", new["address"], by="a").status_code == 200
-    round_about = name_successor(family, "a/new", old["address"], by="a")
-    assert error_of(round_about) == (422, "withdrawal_refused")
-    missing = name_successor(family, "a/old", f"{family.address('a/none')}@1", by="a")
-    assert error_of(missing) == (404, "model_not_found")
 
 
 def test_a_claim_reveals_nothing_about_hidden_versions(pool: PoolDriver) -> None:
@@ -128,7 +84,6 @@ def test_a_claim_reveals_nothing_about_hidden_versions(pool: PoolDriver) -> None
     family.add("c/secret", "b/good", "a/bad", visibility="private")
     family.withdraw("a/bad", "quality")
     assert claim(family, "c/secret", "d/other")["has_recipe"]
-    assert family.events("c", kind="version.successor-offered") == []
     assert family.version("c/secret")["successors"] == []
 
 

@@ -145,8 +145,6 @@ def test_later_merges_are_flagged_at_once(pool: PoolDriver) -> None:
 
 def test_a_withdrawal_cannot_be_undone_only_made_stricter(pool: PoolDriver) -> None:
     family = three_merges(pool, "once")
-    weak = family.withdraw("a/bad", "consent-withdrawn", effect="warn")
-    assert error_of(weak) == (422, "withdrawal_refused")
     assert family.withdraw("a/bad", "quality").status_code == 200
     again = family.withdraw("a/bad", "data-error")
     assert error_of(again) == (409, "already_withdrawn")
@@ -154,7 +152,7 @@ def test_a_withdrawal_cannot_be_undone_only_made_stricter(pool: PoolDriver) -> N
     assert stricter.json()["withdrawal"]["effect"] == "refuse"
     assert error_of(family.download("a/bad", by="c")) == (410, "version_withdrawn")
     assert [flag["reason"] for flag in family.version("c/again")["flags"]] == ["security"]
-    assert error_of(family.withdraw("a/bad", "other", effect="warn"))[0] == 409
+    assert error_of(family.withdraw("a/bad", "other"))[0] == 409
 
 
 def test_owners_and_downloaders_are_notified_of_a_withdrawal(pool: PoolDriver) -> None:

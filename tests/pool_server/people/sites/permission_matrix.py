@@ -74,7 +74,6 @@ GET    200 200 200 200 200 200 ~/models/{site}/{name}/versions/{reference}/linea
 GET    200 200 200 200 200 200 ~/lineage/{digest}
 GET    403 403 200 200 200 200 ~/models/{site}/{name}/versions/{reference}/withdrawal-preview
 POST   403 403 200 200 200 200 ~/models/{site}/{name}/versions/{reference}/withdraw
-POST   403 403 200 200 200 200 ~/models/{site}/{name}/versions/{reference}/successors
 GET    200 200 200 200 200 200 ~/withdrawals
 POST   200 200 200 200 200 200 ~/withdrawals/check
 GET    200 200 200 200 200 200 ~/events
@@ -199,9 +198,6 @@ BODIES: dict[tuple[str, str], dict[str, Any]] = {
     ("PUT", "/api/v1/models/{site}/{name}/sharing"): {"json": {"visibility": "consortium"}},
     ("POST", "/api/v1/models/{site}/{name}/versions/{reference}/withdraw"): {
         "json": {"reason": "licence"}
-    },
-    ("POST", "/api/v1/models/{site}/{name}/versions/{reference}/successors"): {
-        "json": {"successor": f"{SITE}/face@1"}
     },
     ("POST", "/api/v1/withdrawals/check"): {"json": {"digests": [UNKNOWN_DIGEST]}},
     ("POST", "/api/v1/models/{site}/{name}/versions/{reference}/quarantine"): {

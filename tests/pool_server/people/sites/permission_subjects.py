@@ -291,7 +291,6 @@ MAKERS: dict[tuple[str, str], Callable[[Subjects], Subject]] = {
     ("POST", f"{_VERSION}/quarantine"): Subjects.a_model,
     ("POST", f"{_VERSION}/release"): Subjects.a_quarantined_model,
     ("POST", f"{_VERSION}/withdraw"): Subjects.a_model,
-    ("POST", f"{_VERSION}/successors"): Subjects.a_model,
     ("DELETE", _VERSION): Subjects.a_model,
     ("DELETE", f"{_API}/models/{{site}}/{{name}}"): Subjects.a_model,
     ("DELETE", f"{_API}/models/{{site}}/{{name}}/aliases/{{alias}}"): Subjects.an_alias,
