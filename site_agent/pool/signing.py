@@ -38,7 +38,6 @@ _KIND_OF_FORMAT = {
     "dlib-fhog-detector": "hog-svm",
     "dlib-shape-predictor": "ert",
     "poolctl-forest": "ert",
-    "poolctl-forest-half": "ert",
 }
 """The kind of files of a format, where a format has one kind only."""
 

@@ -20,7 +20,6 @@ SUFFIX_OF_FORMAT = {
     "dlib-fhog-detector": ".svm",
     "dlib-shape-predictor": ".dat",
     "poolctl-forest": ".forest",
-    "poolctl-forest-half": ".forest",
     "safetensors": ".safetensors",
     "poolctl-sparse": ".sparse",
 }
