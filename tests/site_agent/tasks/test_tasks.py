@@ -6,7 +6,6 @@ import pytest
 
 from aggregators.formats import file_digest, write_model
 from site_agent.errors import InvalidInputError, TermsForbidError
-from site_agent.pool.restrictions import read_use
 from site_agent.pool.sidecars import ModelDescription
 from site_agent.tasks import batches
 from site_agent.tasks.batches import prepare_batch
@@ -57,9 +56,10 @@ def test_a_merge_is_planned_before_it_is_carried_out(models: list[str], tmp_path
     assert [entry.weight for entry in merged.recipe.inputs] == [2.0, 1.0]
     with pytest.raises(InvalidInputError, match="has no such label"):
         plan_merge(caller, "mwma", models, output, weights="images")
-    Path("1.svm.terms").write_text("DUO:0000046\n")
-    with pytest.raises(TermsForbidError, match="commercial use"):
-        plan_merge(caller, "mwma", models, output, use=read_use(["commercial"]))
+    Path("1.svm.terms").write_text("DUO:0000007=ataxia\n")
+    Path("2.svm.terms").write_text("DUO:0000007=autism\n")
+    with pytest.raises(TermsForbidError, match="no diseases in common"):
+        plan_merge(caller, "mwma", models, output)
 
 
 def test_a_batch_without_recordings_is_refused(tmp_path: Path) -> None:
