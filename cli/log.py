@@ -1,23 +1,18 @@
 """``poolctl log``: events that concern one's site, and the audit of the pool."""
 
 import json
-import sys
 from collections import deque
-from collections.abc import Iterable
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated
 
-from cli.frame.errors import UsageError
 from cli.frame.options import Argument, LongOption, Option, command, single
 from cli.frame.output import Invocation, Reply, listing
-from cli.frame.terminal import json_text, printable
 from cli.frame.values import read_moment
 from site_agent.wording import age_words
 
 if TYPE_CHECKING:
     from pool_server.wire.activity import AuditEntry, EventResponse
-    from site_agent.pool.client import PoolClient
 
 
 app = single()
@@ -28,7 +23,6 @@ app = single()
     "log",
     "log --limit 10",
     "log --kind version.flagged -q",
-    "log --follow --json",
     "log site-a/face-68@2 --audit",
     "log --audit --kind version.withdraw --since 30d",
 )
@@ -53,22 +47,18 @@ def show_log(
         str, Option("Another site (pool admins only); of the audit, also its objects.", "SITE")
     ] = "",
     since: Annotated[str, Option("Not before: 12h or 30d ago, or a date (UTC).", "SPAN|DATE")] = "",
-    follow: Annotated[bool, Option("Keep printing new events until Ctrl-C.")] = False,
     limit: Annotated[int, Option("Show at most the newest N.", "N", min=1, max=100_000)] = 50,
     long: LongOption = False,
-) -> Reply | None:
+) -> Reply:
     """List events that concern your site: models downloaded, merged or withdrawn, rounds to join.
 
-    Oldest first. With --follow, each new event is printed as a line; with --follow --json, as one
-    JSON object. With --audit, pool admins see everything that was done, and site admins the actions
-    of their site, and actions of others on its models, tokens and users. Several filters are
-    combined.
+    Oldest first. With --audit, pool admins see everything that was done, and site admins the
+    actions of their site, and actions of others on its models, tokens and users. Several filters
+    are combined.
     """
     subject = invocation.address(about).removeprefix("pool://") if about else ""
     earliest = read_moment(since, "--since", datetime.now(UTC)) if since else None
     if audit:
-        if follow:
-            raise UsageError("--follow is for events, not for --audit")
         with invocation.pool() as pool:
             entries = pool.events.audit(subject=subject, action=kind, site=site, since=earliest)
             shown = invocation.first_of(entries, limit)
@@ -77,37 +67,18 @@ def show_log(
         reply = listing(shown, columns, _audit_row, keep=keep, empty="nothing was done")
         return replace(reply, identifiers=[str(entry.entry_id) for entry in shown])
 
-    def find(pool: "PoolClient", after: int, *, follow: bool) -> "Iterable[EventResponse]":
-        return (
+    with invocation.pool() as pool:
+        found = (
             event
-            for event in pool.events.list(after, kind=kind, site=site, follow=follow)
+            for event in pool.events.list(0, kind=kind, site=site)
             if event.subject.removeprefix("pool://").startswith(subject)
             and (earliest is None or event.at >= earliest)
         )
-
-    with invocation.pool() as pool:
-        newest = deque(find(pool, 0, follow=False), maxlen=limit)
-        if follow:
-            _print_lines(invocation, newest)
-            last = newest[-1].event_id if newest else 0
-            _print_lines(invocation, find(pool, last, follow=True))
-            return None
+        newest = deque(found, maxlen=limit)
     columns = ["kind", "subject", "details"]
     row = _row if long else _short_row
     heads = ["id", "at" if long else "age"]
     return listing(newest, [*heads, *columns], row, keep=columns, empty="no events")
-
-
-def _print_lines(invocation: Invocation, events: "Iterable[EventResponse]") -> None:
-    conventions = invocation.conventions
-    for event in events:
-        if conventions.as_json:
-            line = json_text(event.model_dump(mode="json"))
-        elif conventions.quiet:
-            line = str(event.event_id)
-        else:
-            line = printable("  ".join(_row(event)), sys.stdout)
-        print(line, flush=True)
 
 
 def _row(event: "EventResponse") -> list[str]:

@@ -31,7 +31,7 @@ from cli.frame.output import Conventions, Invocation, Reply
 CommandFunction = Callable[..., Reply | None]
 
 _LETTERS = {
-    "--config": ("-c",), "--follow": ("-f",), "--label": ("-l",), "--metric": ("-m",),
+    "--config": ("-c",), "--label": ("-l",), "--metric": ("-m",),
     "--name": ("-n",), "--output": ("-o",), "--quiet": ("-q",), "--yes": ("-y",),
 }  # fmt: skip
 """The options with a letter, the same for all commands."""

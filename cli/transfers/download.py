@@ -1,14 +1,12 @@
 """``poolctl download`` and ``cache``: fetch models, and look after the copies kept here."""
 
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 from cli.frame import options
 from cli.frame.errors import InputMissingError, OutputExistsError, UsageError, VerificationError
 from cli.frame.output import Invocation, Reply, TableText
-from cli.frame.values import SIZE_UNITS, read_quantity
 from pool_server.wire.models import ModelVersionResponse
 from site_agent.pool.cache import CacheEntry, ModelCache
 from site_agent.pool.client import PoolClient
@@ -154,7 +152,7 @@ def ls(
     """List cached models, last used first, or verify them."""
     if verify or remove:
         return _verify(invocation, remove=remove)
-    cache = _cache()
+    cache = ModelCache()
     entries = cache.entries()
     rows = [
         [
@@ -178,45 +176,41 @@ def ls(
     return Reply(data, [table, footer], [entry.digest for entry in entries])
 
 
-@options.command(
-    cache_app,
-    "rm",
-    "cache rm 9f86d081884c",
-    "cache rm site-a/face-68@2 --yes",
-    "cache rm --max-size 10GB",
-)
+@options.command(cache_app, "rm", "cache rm 9f86d081884c", "cache rm site-a/face-68@2 --yes")
 def rm(
     invocation: Invocation,
     models: Annotated[
-        Sequence[str],
-        options.Argument("A digest, its first digits, or an address.", "DIGEST|ADDRESS"),
-    ] = (),
+        list[str], options.Argument("A digest, its first digits, or an address.", "DIGEST|ADDRESS")
+    ],
     *,
-    max_size: Annotated[
-        str,
-        options.Option(
-            "Remove the longest unused until the cache is this small, such as 10GB.", "SIZE"
-        ),
-    ] = "",
     yes: options.YesOption = False,
     dry_run: options.DryRunOption = False,
 ) -> Reply:
-    """Remove models from the cache, by name or the longest unused; the pool keeps them."""
-    if bool(models) == bool(max_size):
-        raise UsageError("name models, or give --max-size")
-    cache = _cache()
-    entries = cache.entries()
-    if models:
-        named = [entry for word in models for entry in _matching(invocation, entries, word)]
-        chosen = list({entry.digest: entry for entry in named}.values())
-        return _remove(invocation, cache, chosen, yes=yes, dry_run=dry_run)
-    surplus = cache.prunable(int(read_quantity(max_size, SIZE_UNITS, "--max-size")))
-    return _remove(invocation, cache, surplus, yes=yes, dry_run=dry_run)
+    """Remove models from the cache; the pool keeps them."""
+    cache = ModelCache()
+    known = cache.entries()
+    named = [entry for word in models for entry in _matching(invocation, known, word)]
+    entries = list({entry.digest: entry for entry in named}.values())
+    total = sum(entry.size_bytes for entry in entries)
+    what = f"{count_words(len(entries), 'file')}, {size_words(total)}"
+    digests = [entry.digest for entry in entries]
+    if dry_run:
+        data = {"removed": [], "would_remove": digests, "size_bytes": total}
+        return Reply(data, f"would remove {what}", digests)
+    invocation.confirm(f"Remove {what} from {cache.folder}?", assume_yes=yes)
+    removed = [entry for entry in entries if cache.remove(entry.digest)]
+    for entry in entries:
+        if entry not in removed:
+            invocation.warn(f"{entry.digest[:12]} is in use by another process and was kept")
+    freed = sum(entry.size_bytes for entry in removed)
+    gone = [entry.digest for entry in removed]
+    data = {"removed": gone, "would_remove": [], "size_bytes": freed}
+    return Reply(data, f"removed {count_words(len(removed), 'file')}, {size_words(freed)}", gone)
 
 
 def _verify(invocation: Invocation, *, remove: bool) -> Reply:
     """Verify the digest of every cached model."""
-    cache = _cache()
+    cache = ModelCache()
     entries = [entry for entry in cache.entries() if entry.complete]
     total = sum(entry.size_bytes for entry in entries)
     damaged, checked_bytes = [], 0
@@ -241,10 +235,6 @@ def _verify(invocation: Invocation, *, remove: bool) -> Reply:
     return Reply(data, f"{text}{' and removed' if damaged else ''}", digests)
 
 
-def _cache() -> ModelCache:
-    return ModelCache()
-
-
 def _matching(invocation: Invocation, entries: list[CacheEntry], word: str) -> list[CacheEntry]:
     """Return the entries that a word means: an address, or the start of one digest."""
     text = word.removeprefix("sha256:")
@@ -264,28 +254,3 @@ def _matching(invocation: Invocation, entries: list[CacheEntry], word: str) -> l
     if not by_address:
         raise InputMissingError(f"{word}: not in the cache; see poolctl cache ls")
     return by_address
-
-
-def _remove(
-    invocation: Invocation,
-    cache: ModelCache,
-    entries: list[CacheEntry],
-    *,
-    yes: bool,
-    dry_run: bool,
-) -> Reply:
-    total = sum(entry.size_bytes for entry in entries)
-    what = f"{count_words(len(entries), 'file')}, {size_words(total)}"
-    digests = [entry.digest for entry in entries]
-    if dry_run or not entries:
-        data = {"removed": [], "would_remove": digests, "size_bytes": total}
-        return Reply(data, f"would remove {what}" if entries else "nothing to remove", digests)
-    invocation.confirm(f"Remove {what} from {cache.folder}?", assume_yes=yes)
-    removed = [entry for entry in entries if cache.remove(entry.digest)]
-    for entry in entries:
-        if entry not in removed:
-            invocation.warn(f"{entry.digest[:12]} is in use by another process and was kept")
-    freed = sum(entry.size_bytes for entry in removed)
-    gone = [entry.digest for entry in removed]
-    data = {"removed": gone, "would_remove": [], "size_bytes": freed}
-    return Reply(data, f"removed {count_words(len(removed), 'file')}, {size_words(freed)}", gone)

@@ -6,15 +6,15 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from cli.frame.existing_files import require_free
-from cli.frame.options import DryRunOption, ForceOption, Option, command, group
+from cli.frame.options import ForceOption, Option, command, group
 from cli.frame.output import Invocation, Reply, TableText
 from cli.frame.settings_options import CommandSettings, SettingsOptions
 from cli.options.data import FacesArgument, ImagesOption, read_joined_faces, reading_from
 from cli.vision import train_networks
 from cli.vision.train_networks import TrainingOptions, plain_record
-from site_agent.datasets.records import FaceDataset, dataset_digest
+from site_agent.datasets.records import dataset_digest
 from site_agent.plain_json import plain
-from site_agent.training.detector_plan import HOG_SVM_DEFAULTS, HogSvmSettings
+from site_agent.training.detector_plan import HOG_SVM_DEFAULTS
 from site_agent.training.ert import (
     ErtSettings,
     settings_for_blinks,
@@ -22,7 +22,7 @@ from site_agent.training.ert import (
     train_starter,
     with_named_parts,
 )
-from site_agent.training.hog_svm import needed_memory_bytes, plan_views, train_hog_svm
+from site_agent.training.hog_svm import train_hog_svm
 from site_agent.training_record import TrainingResult
 from site_agent.wording import size_words
 
@@ -42,7 +42,6 @@ class FaceTrainingOptions(TrainingOptions):
     training_scores: Annotated[bool, Option("Score the model on its training data at the end.")] = (
         True
     )
-    dry_run: DryRunOption = False
     images: ImagesOption = None
 
 
@@ -70,8 +69,6 @@ def hog_svm(
     chosen = HOG_SVM_SETTINGS.read(settings)
     faces = read_joined_faces(datasets, reading)
     target = training.target(datasets[0].stem, ".svm")
-    if training.dry_run:
-        return _plan_detector(faces, target, chosen)
     training.prepare(target, plain(chosen), partial(dataset_digest, faces))
     with invocation.progress("train hog-svm") as report:
         result = train_hog_svm(
@@ -111,8 +108,6 @@ def ert(
     count = sum(1 for _ in faces.boxes())
     chosen = ERT_SETTINGS.read(settings, settings_for_blinks(count) if purpose else None)
     target = training.target(datasets[0].stem, ".dat")
-    if training.dry_run:
-        return _plan_landmarks(faces, target, chosen)
     named = with_named_parts(faces, chosen)
     training.prepare(target, plain(named), partial(dataset_digest, faces))
     with invocation.progress("train ert") as report:
@@ -148,56 +143,6 @@ def starter(
     ]
     data = {"output": output, "metadata_file": result.metadata_path, **plain_record(record)}
     return Reply(data, text, [str(output)])
-
-
-def _plan_detector(faces: FaceDataset, target: Path, settings: HogSvmSettings) -> Reply:
-    views = plan_views(faces, settings)
-    needed = needed_memory_bytes(faces, views, settings)
-    window = views[0].plan.window
-    left_out = [problem for view in views for problem in view.plan.left_out]
-    items = [
-        {"label": view.label, "boxes": view.plan.box_count, "upsampling": view.plan.upsample}
-        for view in views
-    ]
-    data = {
-        "output": target,
-        "trained": False,
-        "window_px": [window.width_px, window.height_px],
-        "detectors": items,
-        "estimated_memory_bytes": needed,
-        "left_out": _plain_problems(left_out),
-    }
-    rows = [[str(item["label"]), str(item["boxes"]), str(item["upsampling"])] for item in items]
-    text: list[str | TableText] = [
-        f"would train {target}: window {window.width_px} x {window.height_px} px, "
-        f"about {size_words(needed)} of memory",
-        TableText(["label", "faces", "doublings"], rows),
-        *_left_out_lines(left_out),
-    ]
-    return Reply(data, text, [str(target)])
-
-
-def _plan_landmarks(faces: FaceDataset, target: Path, settings: ErtSettings) -> Reply:
-    from site_agent.training import ert as training
-
-    settings = training.with_named_parts(faces, settings)
-    names = training.checked_parts(faces, settings)
-    used = training.trainable_faces(faces)
-    needed = training.estimated_memory_bytes(used, len(names), settings)
-    boxes = sum(len(face_boxes) for _, face_boxes in used)
-    data = {
-        "output": target,
-        "trained": False,
-        "parts": names,
-        "boxes": boxes,
-        "samples": boxes * settings.oversampling_amount,
-        "estimated_memory_bytes": needed,
-    }
-    text = (
-        f"would train {target}: {len(names)} landmarks of {boxes} faces, "
-        f"{data['samples']} samples, about {size_words(needed)} of memory"
-    )
-    return Reply(data, text, [str(target)])
 
 
 def _reply(invocation: Invocation, result: TrainingResult) -> Reply:

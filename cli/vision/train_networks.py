@@ -8,15 +8,7 @@ from typing import Annotated, Any, Literal
 
 from cli.frame.errors import InputMissingError, UsageError
 from cli.frame.existing_files import refuse_inputs, require_free
-from cli.frame.options import (
-    Argument,
-    DespiteFindingsOption,
-    DryRunOption,
-    ForceOption,
-    Option,
-    command,
-    single,
-)
+from cli.frame.options import Argument, DespiteFindingsOption, ForceOption, Option, command, single
 from cli.frame.output import Invocation, Reply, TableText
 from cli.frame.settings_options import CommandSettings, SettingsOptions
 from cli.vision.clips import score_table
@@ -129,7 +121,6 @@ def network(
         str, Option("gaze: the network to go on from. gaze-head: the encoder.", "FILE|ADDRESS")
     ] = "",
     settings: SettingsOptions,
-    dry_run: DryRunOption = False,
 ) -> Reply:
     """Train a network and write it as a safetensors file.
 
@@ -153,16 +144,7 @@ def network(
     if start is not None:
         refuse_inputs([target], [start], "--output")
     order = _Order(invocation, dataset, target, chosen, start, training)
-    if dry_run:
-        return _plan(order, kind)
     return _TRAIN[kind](order)
-
-
-def _plan(order: _Order, kind: str) -> Reply:
-    if kind == "gaze":
-        return _describe_plan(order)
-    facts = {"output": order.target, "trained": False, "settings": order.settings}
-    return Reply(facts, f"would train {order.target} ({kind})", [str(order.target)])
 
 
 def _train_gaze(order: _Order) -> Reply:
@@ -184,33 +166,6 @@ def open_gaze_data(path: Path, view: View = EYE) -> GazeDataset:
     if not path.exists():
         raise InputMissingError(f"{path}: no such file; expected gaze data")
     return open_gaze(path).seen_as(view)
-
-
-def _describe_plan(order: _Order) -> Reply:
-    from site_agent.training import gaze
-    from site_agent.training.gaze.loop import checkpoint_path
-
-    target, settings, base = order.target, order.settings, order.base
-    dataset = open_gaze_data(order.dataset, gaze.view_of(settings, base))
-    network = gaze.start_network(settings, base)
-    device = gaze.find_device(settings.device)
-    data = gaze.read_training_data(dataset, settings)
-    counts = (len(data.training), len(data.validation))
-    plain = {
-        "output": target,
-        "trained": False,
-        "architecture": network.metadata["architecture"],
-        "persons": sorted(data.digests),
-        "images": counts[0],
-        "validation_images": counts[1],
-        "device": device,
-        "goes_on": checkpoint_path(target).is_file(),
-    }
-    text = (
-        f"would train {target}: {plain['architecture']} on {device}, {counts[0]} samples of "
-        f"{count_words(len(data.digests), 'person')}, {counts[1]} for validation"
-    )
-    return Reply(plain, text, [str(target)])
 
 
 def _describe_result(invocation: Invocation, result: TrainingResult) -> Reply:

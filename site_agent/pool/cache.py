@@ -184,16 +184,6 @@ class ModelCache:
             return False
         return True
 
-    def prunable(self, max_bytes: int) -> list[CacheEntry]:
-        """Return the blobs to remove to keep to a size: the longest unused first."""
-        entries = sorted(self.entries(), key=lambda entry: entry.last_used_s)
-        total = sum(entry.size_bytes for entry in entries)
-        surplus: list[CacheEntry] = []
-        while total > max_bytes:
-            surplus.append(entries[len(surplus)])
-            total -= surplus[-1].size_bytes
-        return surplus
-
     def is_intact(self, digest: str) -> bool:
         """Return whether a blob's bytes have the digest they should have."""
         with self._open(digest) as file:

@@ -82,7 +82,7 @@ SHARED = {
 }
 
 LETTERS = {
-    "-c": "--config", "-f": "--follow", "-l": "--label", "-m": "--metric", "-n": "--name",
+    "-c": "--config", "-l": "--label", "-m": "--metric", "-n": "--name",
     "-o": "--output", "-q": "--quiet", "-y": "--yes",
 }  # fmt: skip
 

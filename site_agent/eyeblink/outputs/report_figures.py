@@ -22,16 +22,12 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-PROFILE_MS = np.arange(-300.0, 505.0, 5.0)
-MOST_PROFILES = 150
 BINS = 20
 
 BLINK_CAPTION = (
     "Top: blinks per minute in which the eyes were seen; dotted: mean over the recording; hatched: "
-    "seen for less than 10 s. Middle: amplitudes and durations, filled for complete blinks, "
-    "hatched for partial ones. Bottom left: how fast the lids close against how far (filled: "
-    "complete, open: partial). Bottom right: closure around the peak of single blinks (thin) and "
-    "their mean (thick)."
+    "seen for less than 10 s. Below: amplitudes and durations, filled for complete blinks, "
+    "hatched for partial ones."
 )
 TYPE_TEXTS = {
     TrialType.PAIRED: "CS and US",
@@ -43,17 +39,13 @@ LEAST_BLOCK, MOST_BLOCKS = 5, 10
 
 
 def blink_figure(session: AnalysedSession, statistics: BlinkStatistics) -> "Figure":
-    """Draw rate, amplitudes, durations, speeds and profiles; the session has blinks."""
+    """Draw rate, amplitudes and durations; the session has blinks."""
     blinks = [blink for blink in session.blinks if blink.kind == "blink"]
-    figure = plot_style.new_figure_with_margins(10.0, 9.0, wspace=0.2, hspace=0.35)
-    axes = figure.subplot_mosaic(
-        [["rate", "rate"], ["amplitude", "duration"], ["speed", "profile"]]
-    )
+    figure = plot_style.new_figure_with_margins(10.0, 6.0, wspace=0.2, hspace=0.35)
+    axes = figure.subplot_mosaic([["rate", "rate"], ["amplitude", "duration"]])
     _draw_rate(axes["rate"], statistics)
     _draw_distribution(axes["amplitude"], blinks, "amplitude_fec", "amplitude (FEC)")
     _draw_distribution(axes["duration"], blinks, "duration_ms", "duration (ms)")
-    _draw_speeds(axes["speed"], blinks)
-    _draw_profiles(axes["profile"], session, blinks)
     for axis in axes.values():
         plot_style.draw_grid(axis)
     return figure
@@ -102,42 +94,6 @@ def _draw_distribution(axis: "Axes", blinks: Sequence[Blink], name: str, label: 
     axis.axvline(median, color="black", linestyle=":")
     axis.set_title(f"median {median:.3g}", fontsize=plot_style.PANEL_PT)
     axis.set(xlabel=label, ylabel="number of blinks")
-
-
-def _draw_speeds(axis: "Axes", blinks: Sequence[Blink]) -> None:
-    """Draw closing speed against amplitude: in healthy lids nearly a straight line."""
-    known = [blink for blink in blinks if math.isfinite(blink.peak_velocity_fec_per_s)]
-    axis.set(xlabel="amplitude (FEC)", ylabel="peak closing velocity (FEC/s)")
-    for chosen, fill in zip(_by_completeness(known), ("black", "white"), strict=True):
-        amplitudes = [blink.amplitude_fec for blink in chosen]
-        speeds = [blink.peak_velocity_fec_per_s for blink in chosen]
-        axis.plot(amplitudes, speeds, "ko", markersize=4, markerfacecolor=fill)
-    far = np.array([blink.amplitude_fec for blink in known])
-    fast = np.array([blink.peak_velocity_fec_per_s for blink in known])
-    if len(known) >= 5 and np.ptp(far) > 0.05:
-        # Through the origin, as a lid that does not move has no speed.
-        slope = float(far @ fast / (far @ far))
-        axis.axline((0.0, 0.0), slope=slope, color=plot_style.SOFT, linestyle="--")
-        axis.set_title(f"dashed: {slope:.1f} per second × amplitude", fontsize=plot_style.PANEL_PT)
-    # Not only above 0: of blinks that are alike, the largest would lie on the edge.
-    axis.set_xlim(0.0, 1.05 * float(np.nanmax(far, initial=1.0)))
-    axis.set_ylim(0.0, 1.05 * float(fast.max(initial=1.0)))
-
-
-def _draw_profiles(axis: "Axes", session: AnalysedSession, blinks: Sequence[Blink]) -> None:
-    peaks_s = np.array([blink.peak_s for blink in blinks])
-    wanted_s = peaks_s[:, None] + PROFILE_MS / 1000.0
-    values = np.interp(wanted_s, session.trace.timestamps_s, session.fec(), np.nan, np.nan)
-    known = np.isfinite(values)
-    # The mean only where most of the blinks are known.
-    total, count = np.where(known, values, 0.0).sum(axis=0), known.sum(axis=0)
-    mean = np.where(2 * count >= len(values), total / np.maximum(count, 1), np.nan)
-    # More lines than this only darken the picture, and make the page slow to open.
-    shown = values[:: max(1, math.ceil(len(values) / MOST_PROFILES))]
-    axis.plot(PROFILE_MS, shown.T, color=plot_style.SOFT, linewidth=0.5, alpha=0.4)
-    axis.plot(PROFILE_MS, mean, color=plot_style.BLUE, linewidth=2.2)
-    axis.axvline(0.0, color="black", linestyle=":")
-    axis.set(xlabel="time from the peak (ms)", ylabel="FEC", ylim=(-0.3, 1.3))
 
 
 def _by_completeness(blinks: Sequence[Blink]) -> tuple[list[Blink], list[Blink]]:

@@ -115,7 +115,7 @@ class Events(Resource):
     """Events of the site, and the audit log."""
 
     def list(
-        self, after: int = 0, *, kind: str = "", site: str = "", follow: bool = False
+        self, after: int = 0, *, kind: str = "", site: str = ""
     ) -> Iterator[activity.EventResponse]:
         """Yield the events of the site after one already seen (`event_id`), oldest first."""
         parameters: dict[str, Any] = {"after": after, "limit": PAGE_SIZE}
@@ -125,9 +125,7 @@ class Events(Resource):
             yield from page.items
             parameters["after"] = page.last_id
             if not page.more:
-                if not follow:
-                    return
-                parameters["wait_s"] = activity.LONGEST_WAIT_S
+                return
 
     def audit(
         self, *, subject: str = "", action: str = "", site: str = "", since: datetime | None = None

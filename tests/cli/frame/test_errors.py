@@ -64,7 +64,7 @@ def test_an_unexpected_error_is_no_traceback(poolctl: Run, monkeypatch: pytest.M
     def broken() -> None:
         raise ZeroDivisionError("something nobody thought of")
 
-    monkeypatch.setattr(cli.transfers.download, "_cache", broken)
+    monkeypatch.setattr(cli.transfers.download, "ModelCache", broken)
     shown = poolctl("cache", "ls")
     assert shown.code == 1
     assert "Traceback" not in shown.err
@@ -81,7 +81,7 @@ def test_an_interruption_is_code_130(poolctl: Run, monkeypatch: pytest.MonkeyPat
     def interrupted() -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(cli.transfers.download, "_cache", interrupted)
+    monkeypatch.setattr(cli.transfers.download, "ModelCache", interrupted)
     assert poolctl("cache", "ls").code == 130
     assert poolctl("cache", "ls", "--json").error["code"] == "interrupted"
 
@@ -90,7 +90,7 @@ def test_a_missing_library_names_the_extra(poolctl: Run, monkeypatch: pytest.Mon
     def lacking() -> None:
         raise ModuleNotFoundError("No module named 'uvicorn'", name="uvicorn")
 
-    monkeypatch.setattr(cli.transfers.download, "_cache", lacking)
+    monkeypatch.setattr(cli.transfers.download, "ModelCache", lacking)
     shown = poolctl("cache", "ls")
     assert shown.code == 2
     assert 'pip install "poolctl[server]"' in shown.err
@@ -121,7 +121,7 @@ def test_a_pool_that_is_not_there_is_code_8(poolctl: Run, monkeypatch: pytest.Mo
         (["merge", "--without", "abc"], 2),
         (["upload", "no-such-file.dat", "--name", "x"], 4),
         (["cache", "rm", "0123456789ab"], 4),
-        (["cache", "rm", "--max-size", "many"], 2),
+        (["cache", "rm"], 2),
         (["env", "--profile", "nobody"], 2),
         (["train", "hog-svm", "no-such.xml"], 4),
         (["train", "ert", "no-such.xml", "--set", "tree_depth=99"], 2),

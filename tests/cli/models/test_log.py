@@ -1,14 +1,12 @@
-"""Events and the audit of a pool are listed, filtered and followed by command."""
+"""Events and the audit of a pool are listed and filtered by command."""
 
-import json
-import signal
 from pathlib import Path
 
 import pytest
 
 from aggregators.formats import write_model
 from tests.aggregators.small_models import make_detector
-from tests.cli.conftest import Run, start_process
+from tests.cli.conftest import Run
 from tests.site_agent.live_pool import LivePool
 
 
@@ -48,19 +46,3 @@ def test_the_audit_says_who_did_what(
     assert entries[0]["actor"].startswith("site-a")
     shown = member("log", address, "--audit").out
     assert "version.withdraw" in shown
-    refused = member("log", "--audit", "--follow", "--json")
-    assert (refused.code, refused.error["code"]) == (2, "usage")
-
-
-def test_new_events_are_printed_as_they_come(member: Run) -> None:
-    withdraw(member, upload(member, "log-4", 504))
-    process = start_process("log", "--follow", "--json", "--kind", "version.withdrawn")
-    assert process.stdout is not None
-    earlier = json.loads(process.stdout.readline())
-    while "log-4" not in earlier["subject"]:
-        earlier = json.loads(process.stdout.readline())
-    address = upload(member, "log-5", 505)
-    withdraw(member, address)
-    assert json.loads(process.stdout.readline())["subject"] == address
-    process.send_signal(signal.SIGINT)
-    assert process.wait(540) == 130

@@ -1,7 +1,6 @@
 """Training, and several models scored into a report."""
 
 import json
-import re
 from functools import partial
 from pathlib import Path
 from unittest.mock import Mock
@@ -83,41 +82,6 @@ def test_training_replaces_only_what_the_same_training_made(
     assert poolctl(*arguments, "--set", "seed=7", "--force").code == 0
     model.write_bytes(b"something else")
     assert poolctl(*arguments, "--set", "seed=7").code == 7, "not what the record is about"
-
-
-def test_a_dry_run_plans_a_detector_for_each_label(
-    shared_data: Path, tmp_path: Path, poolctl: Run
-) -> None:
-    text = (shared_data / "dlib_faces" / "training.xml").read_text("latin-1")
-    text = text.replace("file='", f"file='{shared_data / 'dlib_faces'}/")
-
-    def label(match: re.Match[str]) -> str:
-        side = "near" if int(match[2]) > 70 else "far"
-        return f"<box {match[1]} width='{match[2]}' {match[3]}><label>{side}</label></box>"
-
-    text = re.sub(r"<box ([^>]*) width='(\d+)' ([^/>]*)/>", label, text)
-    faces = tmp_path / "faces.xml"
-    faces.write_text(text, "latin-1")
-    model = tmp_path / "faces.svm"
-    arguments = (
-        "train",
-        "hog-svm",
-        faces,
-        "-o",
-        model,
-        "--set",
-        "by_label=true",
-        "--set",
-        "epsilon=1",
-    )
-    planned = poolctl(*arguments, "--dry-run", "--json").data
-    assert {item["label"]: item["upsampling"] for item in planned["detectors"]} == {
-        "far": 1,
-        "near": 0,
-    }
-    assert planned["estimated_memory_bytes"] > 10**8
-    assert not model.exists()
-    assert poolctl(*arguments, "--set", "upsample=0", "--json").error["code"] == "training_data"
 
 
 @pytest.mark.slow

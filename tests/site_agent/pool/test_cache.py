@@ -98,20 +98,6 @@ def test_what_is_in_use_is_not_removed(cache: ModelCache) -> None:
     assert cache.find(digest) is not None
 
 
-def test_pruning_takes_the_longest_unused_first(cache: ModelCache) -> None:
-    old = put(cache, b"a" * 100, unused_s=3000)
-    middle = put(cache, b"b" * 100, unused_s=2000)
-    new = put(cache, b"c" * 100, unused_s=10)
-    digests = [entry.digest for entry in cache.prunable(max_bytes=250)]
-    assert digests == [old]
-    digests = [entry.digest for entry in cache.prunable(max_bytes=100)]
-    assert digests == [old, middle]
-    assert cache.prunable(max_bytes=300) == []
-    assert len(cache.prunable(max_bytes=0)) == 3
-    assert cache.find(old) is not None, "using it makes it young again"
-    assert [entry.digest for entry in cache.prunable(max_bytes=100)] == [middle, new]
-
-
 def test_a_copy_is_whole_and_verified(cache: ModelCache, tmp_path: Path) -> None:
     digest = put(cache, b"model")
     target = tmp_path / "mine.dat"
