@@ -68,13 +68,13 @@ def show_log(
         return replace(reply, identifiers=[str(entry.entry_id) for entry in shown])
 
     with invocation.pool() as pool:
-        found = (
+        matching = (
             event
             for event in pool.events.list(0, kind=kind, site=site)
             if event.subject.removeprefix("pool://").startswith(subject)
             and (earliest is None or event.at >= earliest)
         )
-        newest = deque(found, maxlen=limit)
+        newest = deque(matching, maxlen=limit)
     columns = ["kind", "subject", "details"]
     row = _row if long else _short_row
     heads = ["id", "at" if long else "age"]
