@@ -27,11 +27,10 @@ class HogSvmSettings(Settings, error=InvalidInputError):
     """Weight of the training errors against the size of the weights."""
     epsilon: float = Field(default=0.01, gt=0)
     """Training ends when the risk is within this of the best possible."""
-    target_size_px: tuple[_Side, _Side] | Annotated[int, Field(ge=256, le=1_000_000)] = (80, 80)
+    target_size_px: tuple[_Side, _Side] = (80, 80)
     """Width and height of the sliding window; detectors can be merged (MWMA) only when theirs are
     equal, so this fixes it for boxes of any shape: where the mean box has another shape,
-    all boxes are first given the window's, about their centres. One number is dlib's own way: an
-    area in pixels, in the shape of the mean box."""
+    all boxes are first given the window's, about their centres."""
     upsample: int = Field(default=0, ge=0, le=_MOST_UPSAMPLING)
     """How many times at most images are doubled so that small faces fill the window; they are
     doubled only while a box cannot be reached, and the detector file says how often."""
@@ -43,8 +42,6 @@ class HogSvmSettings(Settings, error=InvalidInputError):
     by_label: bool = False
     """Train one detector for each label of the boxes (front, left, right ...) and put them into one
     file; a face is found when one of them finds it."""
-    nuclear_norm_strength: float = Field(default=0.0, ge=0)
-    """Regularisation towards filters that are faster to apply; 0: no such regularisation."""
     threads: int = Field(default=0, ge=0, le=256)
     """0: as many as the machine has. The result does not depend on it."""
     max_runtime_s: float | None = Field(default=None, gt=0)
@@ -127,24 +124,16 @@ def _plan(
 ) -> DetectorPlan:
     boxes = tuple(tuple(box.corners for box in boxes) for boxes in kept)
     everything = [box for image in boxes for box in image]
-    target = settings.target_size_px
-    reshaped = False
-    if isinstance(target, int):
-        area_px, size = target, windows.picked_window(everything, target)
-    else:
-        size = target
-        best = windows.area_for_window(everything, target)
-        if best is None:
-            reshaped = True
-            boxes = tuple(
-                tuple(windows.with_window_shape(b, target) for b in image) for image in boxes
-            )
-            best = windows.area_for_window([b for image in boxes for b in image], target)
-        if best is None:
-            raise settings.refused(
-                "target_size_px", target, "a size that boxes of this data set can be brought to"
-            )
-        area_px = best
+    size, reshaped = settings.target_size_px, False
+    area_px = windows.area_for_window(everything, size)
+    if area_px is None:
+        reshaped = True
+        boxes = tuple(tuple(windows.with_window_shape(b, size) for b in image) for image in boxes)
+        area_px = windows.area_for_window([b for image in boxes for b in image], size)
+    if area_px is None:
+        raise settings.refused(
+            "target_size_px", size, "a size that boxes of this data set can be brought to"
+        )
     ignored = tuple(
         tuple(box.corners for box in image.boxes if box not in set_of)
         for image, set_of in zip(dataset.images, kept, strict=True)

@@ -21,7 +21,6 @@ from site_agent.errors import InvalidInputError, TrainingDataError
 from site_agent.evaluation.landmark_scores import CLOSED_EAR, normaliser_for
 from site_agent.plain_json import write_json
 from site_agent.settings import Settings
-from site_agent.training import windows
 from site_agent.training.detector_plan import HogSvmSettings, plan_detector
 from site_agent.training.worker_process import read_ert_progress, require_memory, run_worker
 from site_agent.training_record import DataSummary, TrainingResult, begin_training
@@ -327,56 +326,26 @@ def _listed(names: Sequence[str]) -> str:
     return shown if len(names) <= 6 else f"{shown} ... ({len(names)} in all)"
 
 
-_MOST_DOUBLINGS = 4
-
-
 def unlearnable_boxes(
     dataset: records.FaceDataset, settings: HogSvmSettings = HogSvmSettings()
 ) -> list[Finding]:
     """Find the boxes that no position of a detector's window covers well enough.
 
     They are warnings: landmark training can use such boxes, and detector training can ignore them.
-    Each says why, and how often the images would have to be doubled. Of `settings` the window size
-    and the doublings of the images count.
+    Of `settings` the window size and the doublings of the images count.
     """
-    settings = replace(settings, ignore_unreachable=True)
     if not any(True for _ in dataset.boxes()):
         return []
-    window, reshaped = _window(dataset, settings)
-    findings = []
-    for image in dataset.images:
-        kept = [box for box in image.boxes if not box.ignore]
-        corners = [box.corners for box in kept]
-        if reshaped:
-            size = (window.width_px, window.height_px)
-            corners = [windows.with_window_shape(box, size) for box in corners]
-        for miss in windows.unreachable_boxes(corners, window, settings.upsample):
-            text = f"{image.path}: the box {miss.reason}{_way_out(corners, miss.index, window)}"
-            line = kept[miss.index].line
-            place = dataset.path or image.path
-            findings.append(Finding("warning", "unreachable-box", place, line, text))
-    return findings
-
-
-def _window(
-    dataset: records.FaceDataset, settings: HogSvmSettings
-) -> tuple[windows.DetectionWindow, bool]:
     try:
-        plan = plan_detector(dataset, settings)
-    except TrainingDataError:  # no box at all can be learned
-        corners = [box.corners for _, box in dataset.boxes()]
-        size = settings.target_size_px
-        if isinstance(size, int):
-            return windows.DetectionWindow(*windows.picked_window(corners, size)), False
-        return windows.DetectionWindow(*size), windows.area_for_window(corners, size) is None
-    return plan.window, plan.reshaped
-
-
-def _way_out(corners: list[windows.Corners], index: int, window: windows.DetectionWindow) -> str:
-    for times in range(1, _MOST_DOUBLINGS + 1):
-        if all(box.index != index for box in windows.unreachable_boxes(corners, window, times)):
-            return f"; with upsample={times} it is reached"
-    return ""
+        problems = plan_detector(dataset, replace(settings, ignore_unreachable=True)).left_out
+    except TrainingDataError as error:  # no box at all can be learned
+        problems = tuple(error.problems)
+    way = f"; images doubled once more (upsample={settings.upsample + 1}) may reach it"
+    place = dataset.path or dataset.images[0].path
+    return [
+        Finding("warning", "unreachable-box", place, line, f"{text}{way}")
+        for line, text in problems
+    ]
 
 
 IMAGE_COUNT = 250

@@ -30,7 +30,6 @@ from site_agent.errors import TrainingDataError
 from site_agent.evaluation.detection import evaluate_detector
 from site_agent.faces.models import DETECTOR_FORMAT
 from site_agent.training.detector_plan import DetectorPlan, HogSvmSettings, plan_detector
-from site_agent.training.windows import picked_window
 from site_agent.training.worker_process import HogSvmProgressReader, require_memory, run_worker
 from site_agent.training_record import DataSummary, TrainingResult, begin_training
 from site_agent.wording import count_words
@@ -66,9 +65,6 @@ def plan_views(dataset: FaceDataset, settings: HogSvmSettings) -> list[Orientati
             bare or [(0, "has no face boxes to train on")],
             hint="by label, each box needs one (such as front, left, right) or ignore='1'",
         )
-    if isinstance(settings.target_size_px, int):
-        window = picked_window([box.corners for _, box in boxes], settings.target_size_px)
-        settings = replace(settings, target_size_px=window)
     views = []
     for label in sorted({box.label or "" for _, box in boxes}):
         labelled = dataset.with_boxes(partial(_ignore_other_labels, label))
@@ -230,7 +226,6 @@ def _job(
         "detection_window_size": plan.area_px,
         "upsample_limit": settings.upsample,
         "add_left_right_image_flips": settings.flips,
-        "nuclear_norm_regularization_strength": settings.nuclear_norm_strength,
         "num_threads": settings.threads_used,
         "max_runtime_seconds": settings.max_runtime_s or _NO_TIME_LIMIT_S,
     }

@@ -85,9 +85,6 @@ def test_the_window_is_what_was_asked_for_whatever_the_shape_of_the_boxes(
     assert isinstance(model, FhogDetector)
     assert (model.window_width_px, model.window_height_px) == size
     assert result.record.details["boxes_reshaped"]
-    plain = plan_detector(dataset, dataclasses.replace(QUICK, target_size_px=6400))
-    assert (plain.window.width_px, plain.window.height_px) == (72, 89)
-    assert not plain.reshaped
 
 
 def test_the_metadata_say_what_was_done(training_faces: FaceDataset, tmp_path: Path) -> None:
@@ -169,11 +166,9 @@ def test_the_output_folder_is_checked_first(training_faces: FaceDataset, tmp_pat
         ("epsilon", -1),
         ("target_size_px", (80,)),
         ("target_size_px", (80, 2)),
-        ("target_size_px", 3),
         ("upsample", -1),
         ("upsample", 1.5),
         ("threads", True),
-        ("nuclear_norm_strength", -1.0),
         ("max_runtime_s", 0.0),
     ],
 )

@@ -121,6 +121,3 @@ def test_other_labels_are_neither_faces_nor_background(training_faces: FaceDatas
     for view in views:
         assert view.plan.box_count == 8
         assert sum(len(boxes) for boxes in view.plan.ignored) == 16
-    area = dataclasses.replace(BY_LABEL, target_size_px=6000)
-    windows = {view.plan.window for view in plan_views(labelled(training_faces, "b", "a"), area)}
-    assert len(windows) == 1

@@ -11,10 +11,8 @@ from site_agent.training.detector_plan import HogSvmSettings, plan_detector
 from site_agent.training.ert import unlearnable_boxes
 
 
-@pytest.mark.parametrize("size", [(80, 80), (60, 90), 6400])
-def test_the_same_boxes_as_training_leaves_out(
-    size: tuple[int, int] | int, shared_data: Path
-) -> None:
+@pytest.mark.parametrize("size", [(80, 80), (60, 90)])
+def test_the_same_boxes_as_training_leaves_out(size: tuple[int, int], shared_data: Path) -> None:
     for name in ("training", "testing"):
         dataset = read_imglab_xml(shared_data / "dlib_faces" / f"{name}.xml")
         settings = HogSvmSettings(target_size_px=size, ignore_unreachable=True)
@@ -26,8 +24,7 @@ def test_the_same_boxes_as_training_leaves_out(
 
 
 def test_data_without_any_box_to_learn(training_faces: FaceDataset) -> None:
-    for size in ((300, 300), 90_000):
-        findings = unlearnable_boxes(training_faces, HogSvmSettings(target_size_px=size))
-        assert len(findings) == 24
-        assert {finding.severity for finding in findings} == {"warning"}
+    findings = unlearnable_boxes(training_faces, HogSvmSettings(target_size_px=(300, 300)))
+    assert len(findings) == 24
+    assert {finding.severity for finding in findings} == {"warning"}
     assert unlearnable_boxes(FaceDataset(None)) == []
