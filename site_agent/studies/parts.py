@@ -15,7 +15,6 @@ from typing import Any
 from site_agent import errors
 from site_agent.datasets import conversion, imglab_xml, records, split
 from site_agent.datasets.soundness import Use, require_sound
-from site_agent.datasets.split import GroupOf
 from site_agent.wording import count_words
 from site_agent.work import Progress
 
@@ -109,8 +108,7 @@ def look(dataset: FaceStudyData, settings: Any) -> Look:
     datasets = [conversion.read_faces(path, reading) for path in dataset.paths]
     parts = named_parts(datasets)
     if len(datasets) == 1:
-        group_of = _group_of(datasets[0], settings)
-        parts = split_into_parts(datasets[0], settings.sites, group_of=group_of, seed=settings.seed)
+        parts = split_into_parts(datasets[0], settings.sites, seed=settings.seed)
     parts = {name: whole_pixels(part) for name, part in parts.items()}
     return Look(
         parts,
@@ -124,15 +122,6 @@ def look(dataset: FaceStudyData, settings: Any) -> Look:
             despite_findings=dataset.despite_findings,
         ),
     )
-
-
-def _group_of(dataset: records.FaceDataset, settings: Any) -> GroupOf | None:
-    """Return the images that stay in one part; None where images stand alone."""
-    if settings.person_pattern:
-        return split.by_pattern(dataset, settings.person_pattern)
-    if settings.persons:
-        return split.by_table(dataset, Path(settings.persons))
-    return split.by_folder if settings.together == "folder" else None
 
 
 def prepare(
@@ -176,14 +165,14 @@ def load_parts(folder: Path) -> StudyData:
 
 
 def split_into_parts(
-    dataset: records.FaceDataset, sites: int, *, group_of: GroupOf | None = None, seed: int = 0
+    dataset: records.FaceDataset, sites: int, *, seed: int = 0
 ) -> dict[str, records.FaceDataset]:
     """Cut a data set into parts P1, P2, ... of about equal size; see `split_dataset`."""
     if sites < 2:
         raise errors.InvalidInputError(f"{sites} sites; expected at least 2 parts to merge")
     shares = dict.fromkeys(_part_names(sites), 1.0)
     split.site_shares(sites)  # refuses too many
-    return split.split_dataset(dataset, shares, group_of=group_of, seed=seed)
+    return split.split_dataset(dataset, shares, seed=seed)
 
 
 def named_parts(datasets: Sequence[records.FaceDataset]) -> dict[str, records.FaceDataset]:
