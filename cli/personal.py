@@ -26,7 +26,7 @@ def ls(
 ) -> Reply:
     """List the personal parts of this site, or show one: its layers and its score at home.
 
-    Personal parts never leave the site: uploads, bundles and the pool refuse them.
+    Personal parts never leave the site: uploads, exports and the pool refuse them.
     """
     if part:
         return _show(part)

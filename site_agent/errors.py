@@ -172,8 +172,8 @@ class UntrustedServiceError(FederationError):
     """A live service's certificate, or this kit's, is of another authority."""
 
 
-class BundleRefusedError(SiteAgentError):
-    """A file that is not a bundle, is damaged, or contradicts itself."""
+class ReleaseRefusedError(SiteAgentError):
+    """An export of a model that is none, is damaged, or contradicts itself."""
 
 
 class MissingExtraError(SiteAgentError):

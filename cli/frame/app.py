@@ -170,7 +170,6 @@ _PANELS = {
         ("secure", "secure", "Sum up updates so that no server sees or falsifies them."),
         ("admin", "admin", "Manage sites, people, tokens and backups."),
         ("keys", "keys", "Sign your uploads, and trust the keys of other sites."),
-        ("bundle", "transfers.bundle", "Move models between pools in one file."),
         ("log", "log", "List events that concern your site, or the audit of the pool."),
         (
             "cache",
@@ -195,7 +194,7 @@ _PANELS = {
         ("prune", "vision.convert:prune_app", "Set the smallest weights of a network to zero."),
     ),
     "Use models": (
-        ("inspect", "vision.inspect", "Describe a model file or a bundle."),
+        ("inspect", "vision.inspect", "Describe a model file."),
         ("predict", "vision.predict", "Find faces, landmarks or gaze in images."),
         ("evaluate", "vision.evaluate", "Score models on annotated images."),
         ("privacy", "privacy", "Measure what something that left reveals."),

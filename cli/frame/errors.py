@@ -150,7 +150,7 @@ ERROR_TABLE: dict[type[BaseException], Outcome] = {
     agent_errors.SecureSumError: Outcome(
         ExitCode.INTEGRITY, "secure_sum", "poolctl secure status shows who is waited for"
     ),
-    agent_errors.BundleRefusedError: Outcome(ExitCode.INTEGRITY, "bundle_refused"),
+    agent_errors.ReleaseRefusedError: Outcome(ExitCode.INTEGRITY, "release_refused"),
     agent_errors.TermsFileError: Outcome(
         ExitCode.USAGE, "terms_file", "poolctl models vocabulary terms lists the codes"
     ),

@@ -2,19 +2,19 @@
 
 import os
 import tempfile
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated, Literal
 
 from cli.frame import options
 from cli.frame.errors import OutputExistsError
-from cli.frame.output import Invocation, Reply
+from cli.frame.output import Invocation, Reply, TableText
 from cli.frame.values import key_value_pairs
 from cli.options.versions import VisibilityOption
-from cli.transfers.bundle import SiteMapOption, import_reply
-from site_agent.bundles import hub, oci
-from site_agent.bundles.release import import_release, read_release, receive_release, write_release
 from site_agent.pool import sent
+from site_agent.releases import hub, oci
+from site_agent.releases.release import import_release, read_release, receive_release, write_release
 from site_agent.wording import size_words
 
 app = options.single()
@@ -27,6 +27,12 @@ PlaceArgument = Annotated[
         "registry.",
         "FOLDER|REF",
     ),
+]
+
+
+SiteMapOption = Annotated[
+    Sequence[str],
+    options.Option("The site here for the site there. Default: the same name.", "THERE=HERE"),
 ]
 
 
@@ -107,10 +113,14 @@ def import_(
                 else stack.enter_context(oci.open_registry(place))
             )
             release = receive_release(origin.pull, scratch)
-        outcome = import_release(
+        version = import_release(
             pool, release, site_map=sites, visibility=visibility, dry_run=dry_run
         )
-    return import_reply(invocation, outcome, dry_run=dry_run)
+    state = "was there" if version.was_there else f"new, {size_words(version.sent_bytes)} sent"
+    cells = [version.source, version.address, "would be sent" if dry_run else state]
+    cells.append("yes" if version.signed else "no")
+    table = TableText(["from", "here", "state", "signed"], [cells], keep=("here", "state"))
+    return Reply({"imported": not dry_run, "items": [version]}, table, [version.address])
 
 
 def _is_folder(place: str) -> bool:

@@ -1,4 +1,4 @@
-"""``poolctl inspect``: describe the content of a model file or a bundle."""
+"""``poolctl inspect``: describe the content of a model file."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,8 +10,6 @@ from aggregators.pictures import draw_model
 from cli.frame.errors import UsageError
 from cli.frame.options import Argument, Option, command, single
 from cli.frame.output import Invocation, Reply, TableText
-from cli.transfers import bundle
-from site_agent.bundles import is_bundle
 from site_agent.datasets.part_order import group_of_shape
 from site_agent.errors import writing_to
 from site_agent.pool.sidecars import Sidecars
@@ -26,11 +24,10 @@ app = single()
     "inspect siteA.dat",
     "inspect siteA.svm -o siteA.png",
     "inspect site-a/face-68@2 --json",
-    "inspect merged.bundle",
 )
 def inspect(
     invocation: Invocation,
-    model: Annotated[str, Argument("A model of any format, or a bundle.", "FILE|ADDRESS")],
+    model: Annotated[str, Argument("A model of any format.", "FILE|ADDRESS")],
     *,
     output: Annotated[
         Path | None, Option("Draw a detector's weights as PNG, or another model as SVG.", "FILE")
@@ -40,13 +37,7 @@ def inspect(
 
     The format is recognised by the content, not by the name. A method can merge two models if their
     keys for it are equal.
-
-    Of a bundle, every digest, recipe and signature is verified without a pool, and the models are
-    listed. To make sure that the keys belong to the sites, ask the sites for their fingerprints,
-    and the sender for the bundle's digest.
     """
-    if is_bundle(Path(model)):
-        return bundle.inspect(invocation, Path(model))
     file = invocation.model_file(model)
     model_format = recognise(file.path)
     with invocation.progress(f"read {model}") as report:

@@ -24,7 +24,7 @@ from pool_server.wire.names import Name
 
 TITLES = {
     "evaluation.posted": "{site} evaluated {subject}",
-    "key.imported": "A key of your site came with a bundle from {origin}",
+    "key.imported": "A key of your site came with an export from {origin}",
     "key.registered": "The key {name} of your site was registered",
     "key.revoked": "The key {subject} of your site was revoked: {reason}",
     "model.deleted": "The model {subject} was deleted",

@@ -1,28 +1,26 @@
-"""Exports: models that leave the pool in a bundle. The pool decides which, not the client.
+"""Exports: models that leave the pool. The pool decides which, not the client.
 
 A version may leave if its owner granted the rights ``download`` and ``redistribute``, its terms do
 not forbid it, it is in good standing, and its signature, if any, is not by a compromised key. One
-forbidden version blocks the whole bundle, because a bundle is requested as a whole.
+forbidden version blocks all that are requested together.
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Annotated, cast
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import cast
 
-from fastapi import APIRouter, Query
-from sqlalchemy import and_, or_, select
+from fastapi import APIRouter
+from sqlalchemy import and_, or_
 from sqlalchemy.orm import Session
 
 from pool_server.activity.events import NewEvent, write_events
 from pool_server.database.records import (
     ModelRecord,
     ModelVersionRecord,
-    ParentRecord,
     SiteRecord,
     StatementRecord,
 )
 from pool_server.errors import MissingError, NotAllowedError, QueryError, TermsForbidError
-from pool_server.evaluations import read_evaluations
 from pool_server.http.audit import record_act
 from pool_server.http.identity import Caller, SignedIn, needs
 from pool_server.http.parameters import describe
@@ -31,7 +29,7 @@ from pool_server.registry import access, repository, service, terms
 from pool_server.registry.query import read_address
 from pool_server.registry.withdrawal_status import address_of, subject_of
 from pool_server.signatures.keys import COMPROMISED, find_statement
-from pool_server.wire import bundles, merges, models
+from pool_server.wire import exports, merges, models
 from pool_server.wire.signatures.keys import Envelope
 from pool_server.wire.signatures.statements import Revocation
 
@@ -44,36 +42,32 @@ _MOST_LISTED = 200
 
 @router.post("/exports", summary="Request an export of models")
 def grant_export(
-    caller: SignedIn, session: WritingSession, request: bundles.ExportRequest
-) -> bundles.ExportResponse:
+    caller: SignedIn, session: WritingSession, request: exports.ExportRequest
+) -> exports.ExportResponse:
     """Decide on all requested models together, and record the export in the audit.
 
     Each must be in good standing; its owner must have granted `download` and `redistribute`, and
-    its terms must not forbid it. Ancestors that you cannot see, or that the pool does not have,
-    remain known by digest only. The owners are notified.
+    its terms must not forbid it. Ancestors remain known by their digests. The owners are notified.
     """
     versions = _find_requested(session, caller, [_place_of(text) for text in request.addresses])
-    if request.with_parents:
-        versions = _with_ancestors(session, caller, versions)
     _require_exportable(caller, versions)
-    ordered = in_family_order(versions)
-    for version in ordered:
+    for version in versions:
         record_act(
             session,
             caller,
             "version.export",
             subject_of(version),
             digest=version.digest,
-            together=len(ordered),
+            together=len(versions),
         )
     session.flush()
-    write_events(session, _export_events(caller, ordered))
-    return bundles.ExportResponse(
+    write_events(session, _export_events(caller, versions))
+    return exports.ExportResponse(
         items=[
-            bundles.GrantedVersion(
+            exports.GrantedVersion(
                 address=address_of(version), digest=version.digest, size_bytes=version.size_bytes
             )
-            for version in ordered
+            for version in versions
         ]
     )
 
@@ -82,67 +76,23 @@ def grant_export(
     "/models/{site}/{name}/versions/{reference}/record", summary="Get a version's portable record"
 )
 def portable_record(
-    caller: SignedIn,
-    session: ReadingSession,
-    version: service.VersionToRead,
-    evaluations: Annotated[bool, Query(description="Include the sites' evaluations.")] = False,
-) -> bundles.PortableVersion:
-    """Return labels, terms, card, recipe, signature and scores in a form for other pools."""
+    caller: SignedIn, session: ReadingSession, version: service.VersionToRead
+) -> exports.PortableVersion:
+    """Return labels, terms, card, recipe and signature in a form for other pools."""
     _require_exportable(caller, [version])
-    scores = None
-    if evaluations:
-        scores = read_evaluations(session, caller, version, limit=bundles.MOST_EVALUATIONS).items
     return describe(
-        bundles.PortableVersion,
+        exports.PortableVersion,
         version,
         site=version.model.site.name,
         name=version.model.name,
         version=version.number,
         labels={label.key: label.value for label in version.labels},
         metrics={metric.name: metric.value for metric in version.metrics},
-        terms=[describe(bundles.PortableTerm, term) for term in version.terms],
+        terms=[describe(exports.PortableTerm, term) for term in version.terms],
         recipe=_recipe_for(session, caller, version),
         parents=_parents_of(version),
         statement=_portable_statement(find_statement(session, version.id)),
-        evaluations=[
-            describe(bundles.PortableEvaluation, evaluation) for evaluation in (scores or ())
-        ],
     )
-
-
-def in_family_order(versions: Iterable[ModelVersionRecord]) -> list[ModelVersionRecord]:
-    """Return versions ordered so that parents precede models merged from them.
-
-    The order depends only on the set. Contradictory recipes may form a circle, which is cut
-    somewhere.
-    """
-    by_address = sorted(
-        versions, key=lambda version: (version.model.site.name, version.model.name, version.number)
-    )
-    homes: dict[str, list[ModelVersionRecord]] = defaultdict(list)
-    for version in by_address:
-        homes[version.digest].append(version)
-    ordered: list[str] = []
-    begun: set[str] = set()
-    for start in homes:
-        # Each step is a digest and its remaining parents. The walk is iterative, because
-        # families may be deep.
-        steps: list[tuple[str, Iterator[str]]] = []
-        if start not in begun:
-            begun.add(start)
-            steps.append((start, iter(_parents_of(homes[start][0]))))
-        while steps:
-            digest, parents = steps[-1]
-            following = next(
-                (parent for parent in parents if parent in homes and parent not in begun), ""
-            )
-            if following:
-                begun.add(following)
-                steps.append((following, iter(_parents_of(homes[following][0]))))
-            else:
-                ordered.append(digest)
-                steps.pop()
-    return [version for digest in ordered for version in homes[digest]]
 
 
 def _find_requested(
@@ -160,34 +110,6 @@ def _find_requested(
                 hint="`poolctl models ls` lists the pool's models.",
             )
     return list(versions.values())
-
-
-def _with_ancestors(
-    session: Session, caller: Caller, versions: Sequence[ModelVersionRecord]
-) -> list[ModelVersionRecord]:
-    """Add one version of each ancestor that the caller may see."""
-    known = {version.digest for version in versions}
-    digests = ancestor_digests(session, caller, known, bundles.MOST_VERSIONS)
-    if len(digests) > bundles.MOST_VERSIONS:
-        raise NotAllowedError(
-            f"these models have more than {bundles.MOST_VERSIONS:,} ancestors, which is the most "
-            "that one bundle may hold",
-            code="export_refused",
-        )
-    homes: dict[str, list[ModelVersionRecord]] = defaultdict(list)
-    for version in session.scalars(
-        repository.whole_versions()
-        .where(repository.among(ModelVersionRecord.digest, "digests"), access.readable_by(caller))
-        .order_by(ModelVersionRecord.id),
-        {"digests": sorted(digests - known)},
-    ).all():
-        homes[version.digest].append(version)
-    chosen = []
-    for candidates in homes.values():
-        # Another site's copy of the file may be free to leave.
-        free = [candidate for candidate in candidates if not _reasons_against(caller, candidate)]
-        chosen.append((free or candidates)[0])
-    return [*versions, *chosen]
 
 
 def _require_exportable(caller: Caller, versions: Iterable[ModelVersionRecord]) -> None:
@@ -247,10 +169,10 @@ def _recipe_for(
     return merges.strip_names(document, placed)
 
 
-def _portable_statement(statement: StatementRecord | None) -> bundles.PortableStatement | None:
+def _portable_statement(statement: StatementRecord | None) -> exports.PortableStatement | None:
     if statement is None:
         return None
-    return bundles.PortableStatement(
+    return exports.PortableStatement(
         envelope=Envelope.model_validate(statement.envelope),
         public_key=statement.key.public_key,
         key_name=statement.key.name,
@@ -310,26 +232,3 @@ def find_places(
         )
         .order_by(ModelVersionRecord.id)
     ).all()
-
-
-def ancestor_digests(
-    session: Session, caller: Caller, digests: Collection[str], most: int
-) -> set[str]:
-    """Return `digests` and those of all ancestors in recipes that the caller may see.
-
-    The result is cut off at `most` + 1.
-    """
-    tree = (
-        select(ModelVersionRecord.digest.label("digest"))
-        .where(ModelVersionRecord.digest.in_(sorted(digests)))
-        .distinct()
-        .cte("ancestors", recursive=True)
-    )
-    tree = tree.union(
-        select(ParentRecord.parent_digest)
-        .join(tree, ParentRecord.child_digest == tree.c.digest)
-        .join(ModelVersionRecord, ModelVersionRecord.id == ParentRecord.version_id)
-        .join(ModelVersionRecord.model)
-        .where(access.readable_by(caller))
-    )
-    return set(session.scalars(select(tree.c.digest).limit(most + 1)))

@@ -6,7 +6,7 @@ right               it allows
 ``see``             finding the model, its labels, metrics, lineage, evaluations
 ``download``        fetching its file, and publishing a copy without sending the bytes again
 ``merge``           naming it as input of a merge, as base of a round
-``redistribute``    passing it on: as a copy under another site's name, or in a bundle; for a
+``redistribute``    passing it on: as a copy under another site's name, or in an export; for a
                     file that several sites have, its first publisher grants this
 ==================  ==============================================================================
 

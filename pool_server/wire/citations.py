@@ -2,7 +2,7 @@
 
 import yaml
 
-from pool_server.wire.bundles import PortableVersion
+from pool_server.wire.exports import PortableVersion
 from pool_server.wire.models import ModelVersionResponse
 
 

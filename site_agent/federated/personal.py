@@ -2,7 +2,7 @@
 
 Before a round a site puts its own numbers into the round's network (`assemble`), and trains all of
 it; `site_agent.federated.halves` chooses the numbers. The personal part stays in the workspace of
-the site: its file is marked as site-only, and uploads, bundles and the pool refuse it by that mark.
+the site: its file is marked as site-only, and uploads, exports and the pool refuse it by that mark.
 Of methods that reply to each site (FedPAC), the last layer does leave it, and the reply replaces it
 (`with_reply`).
 """

@@ -63,7 +63,6 @@ class PartSender:
     path: Path
     upload: UploadResponse
     progress: Progress
-    start: int = 0
     sent_bytes: int = 0
     _there_bytes: int = 0
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -139,7 +138,7 @@ class PartSender:
         return digest.hexdigest()
 
     def _pieces(self, file: BinaryIO, part: UploadPart) -> Iterator[bytes]:
-        return chunks(file, self.start + part.offset, part.size_bytes)
+        return chunks(file, part.offset, part.size_bytes)
 
     def _outgoing(self, file: BinaryIO, part: UploadPart) -> Iterator[bytes]:
         for chunk in self._pieces(file, part):
@@ -182,16 +181,11 @@ def hash_file(path: Path, progress: Progress, share: float = 1.0) -> str:
 
 
 def send_version(
-    connection: PoolConnection,
-    path: Path,
-    request: UploadRequest,
-    progress: Progress,
-    *,
-    start: int = 0,
+    connection: PoolConnection, path: Path, request: UploadRequest, progress: Progress
 ) -> Uploaded:
     """Upload a model file as a version; see `send_upload`."""
     upload, sent_bytes = send_upload(
-        connection, path, request, progress, announce=MODELS, uploads=MODELS, start=start
+        connection, path, request, progress, announce=MODELS, uploads=MODELS
     )
     if upload.version is None:
         raise errors.PoolAnswerError(f"{connection.endpoint} completed an upload without a version")

@@ -24,7 +24,7 @@ from aggregators.formats import recognise
 from aggregators.methods import parse_recipe
 from aggregators.whole_file import private_opener
 from pool_server.wire import signatures
-from pool_server.wire.bundles import PortableVersion
+from pool_server.wire.exports import PortableVersion
 from pool_server.wire.merges import recipe_digest
 from pool_server.wire.models import ModelVersionResponse
 from pool_server.wire.names import NAME_PATTERN
@@ -131,7 +131,7 @@ def facts_of_version(
     card_digest: str | None,
     recipe_digest: str | None,
 ) -> statements.VersionFacts:
-    """Return the fields of a version in a pool or bundle, except its card and its recipe."""
+    """Return the fields of a version in a pool or export, except its card and its recipe."""
     signed = version.statement if isinstance(version, PortableVersion) else version.signed_by
     origin = None if signed is None else signed.origin
     parents = version.parents if isinstance(version, PortableVersion) else version.parent_digests

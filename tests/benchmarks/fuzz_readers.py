@@ -28,17 +28,17 @@ from aggregators.models import Model
 from pool_server.wire.cards import read_card
 from pool_server.wire.signatures.keys import Envelope, PrivateKey
 from pool_server.wire.signatures.statements import Statement, sign_statement
-from site_agent.bundles.importing import inspect_bundle
 from site_agent.datasets.gaze.generic_layout import COLUMNS, open_folder
 from site_agent.datasets.gaze.matlab_file import read_matlab
 from site_agent.datasets.imglab_xml import read_imglab_xml
 from site_agent.errors import (
     AnnotationFileError,
-    BundleRefusedError,
     InvalidInputError,
+    ReleaseRefusedError,
     TableFileError,
 )
 from site_agent.eyeblink.openness.traces import read_trace
+from site_agent.releases.release import parse_record, record_bytes
 from site_agent.secure.charter import Charter, create_charter
 from site_agent.split.messages import BodyShape, decode_arrays, encode_arrays
 from tests.aggregators.methods.networks.small_rounds import make_base
@@ -51,7 +51,7 @@ from tests.aggregators.small_models import (
 from tests.pool_server.rounds.network_driver import network_contribution
 from tests.pool_server.rounds.round_driver import base_model, contribution_bytes
 from tests.pool_server.wire.test_statements import STATEMENT
-from tests.site_agent.bundles.made_bundles import good_bundle
+from tests.site_agent.releases.made_releases import record_of, signed
 
 FACES = b"""<?xml version='1.0' encoding='UTF-8'?>
 <dataset><images><image file='a.png' width='90' height='80'>
@@ -172,12 +172,6 @@ def models() -> list[bytes]:
     ]
 
 
-def bundle(folder: Path) -> bytes:
-    path = folder / "good.bundle"
-    good_bundle(path)
-    return path.read_bytes()
-
-
 def split_body() -> bytes:
     return encode_arrays({"smashed": np.zeros((3, 8), np.float32)})
 
@@ -204,6 +198,7 @@ def main() -> None:
     statement = sign_statement(STATEMENT, PrivateKey.generate()).model_dump_json().encode()
     card = b"---\nlicense: mit\ntags: [a, b]\nmetrics: {ear: 0.1}\n---\n# Model\n"
     forest = contribution_bytes(base_model(), 1)
+    record = record_bytes(signed(record_of(b"a model")))
     decode_body = partial(decode_arrays, shape=BodyShape({"smashed": (8,)}, 9))
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -225,7 +220,12 @@ def main() -> None:
             ("recipes", [RECIPE], parse_recipe, RecipeError),
             ("annotations", [FACES], from_file("f.xml", read_imglab_xml), AnnotationFileError),
             ("traces", TRACES, from_file("t.csv", trace), TableFileError),
-            ("bundles", [bundle(folder)], from_file("b", inspect_bundle), BundleRefusedError),
+            (
+                "records of exports",
+                [record],
+                from_file("poolctl.json", parse_record),
+                ReleaseRefusedError,
+            ),
             ("MATLAB files", matlab, read_matlab, ValueError),
             ("charters", [charter()], Charter.parse, InvalidInputError),
             ("gaze tables", [table], from_file("gaze.csv", read_gaze_table), AnnotationFileError),

@@ -32,7 +32,7 @@ an uploader                signs something else than it uploads         the pool
 another site               replays a statement for a model of its own,  the pool: site and name
                            or signs in the name of a site               are signed, and the key
                                                                         must be the site's own
-the carrier of a bundle    changes a record between two pools           the client that reads it,
+the carrier of an export   changes a record between two pools           the client that reads it,
                                                                         and the second pool
 =========================  ===========================================  ======================
 
@@ -202,7 +202,7 @@ _SHOWN_CHARACTERS = 160
 
 @dataclass(frozen=True)
 class VersionFacts:
-    """The actual values of a statement's subjects, in an upload, a version or a bundle."""
+    """The actual values of a statement's subjects, in an upload, a version or an export."""
 
     site: str
     """The site that must have signed: the version's, or that of an import's origin."""

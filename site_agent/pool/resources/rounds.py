@@ -9,18 +9,11 @@ from typing import Any
 
 from aggregators.whole_file import sync_folder
 from pool_server.wire import rounds
-from pool_server.wire.bundles import (
-    ExportRequest,
-    ExportResponse,
-    GrantedVersion,
-    PortableEvaluation,
-    PortableVersion,
-)
-from pool_server.wire.evaluations import EvaluationRequest, EvaluationResponse
+from pool_server.wire.exports import ExportRequest, ExportResponse, GrantedVersion, PortableVersion
 from pool_server.wire.merges import MergeJobPage, MergeJobResponse, MergeRequest
 from pool_server.wire.names import DIGEST_PATTERN, NAME_PATTERN, ModelAddress
 from pool_server.wire.signatures.keys import Envelope
-from pool_server.wire.uploads import OpenUpload, OpenUploadList, UploadRequest
+from pool_server.wire.uploads import OpenUpload, OpenUploadList
 from site_agent.errors import DigestMismatchError, PoolRefusedRequestError
 from site_agent.pool import connection, receiving, requests, sending
 from site_agent.work import Progress, no_progress
@@ -85,49 +78,21 @@ class Uploads(connection.Resource):
         self._pool.send("DELETE", f"{_UPLOADS}/{upload_id}")
 
 
-class Bundles(connection.Resource):
-    """Requests about bundles; `site_agent.bundles` writes and reads them."""
+class Exports(connection.Resource):
+    """Requests about models that leave the pool; `site_agent.releases` writes and reads them."""
 
-    def grant_export(
-        self, addresses: Sequence[str], *, with_parents: bool = False
-    ) -> list[GrantedVersion]:
-        """Ask for permission to export versions; the pool records the export.
-
-        With `with_parents` also all visible ancestors, parents before their children.
-        """
-        request = requests.build_request(
-            ExportRequest, addresses=list(addresses), with_parents=with_parents
-        )
+    def grant(self, addresses: Sequence[str]) -> list[GrantedVersion]:
+        """Ask for permission to export versions; the pool records the export."""
+        request = requests.build_request(ExportRequest, addresses=list(addresses))
         granted = self._pool.post("/api/v1/exports", ExportResponse, request).items
         named = [item.address for item in granted]
         for address in addresses:
             requests.require_same(address, address if address in named else ", ".join(named))
         return granted
 
-    def portable_version(self, address: str, *, evaluations: bool = False) -> PortableVersion:
+    def portable_version(self, address: str) -> PortableVersion:
         """Return all that goes with a version when it leaves the pool."""
-        parameters = {"evaluations": evaluations}
-        return self._pool.get(
-            f"{requests.version_path(address)}/record", PortableVersion, parameters
-        )
-
-    def upload_part(
-        self, path: Path, start: int, request: UploadRequest, progress: Progress
-    ) -> sending.Uploaded:
-        """Upload a model that lies at byte `start` of a file."""
-        return sending.send_version(self._pool, path, request, progress, start=start)
-
-    def repeat_evaluation(
-        self, address: str, site: str, evaluation: PortableEvaluation
-    ) -> EvaluationResponse:
-        """Post another pool's record of a model, in the name of a site."""
-        request = requests.build_request(
-            EvaluationRequest,
-            model=address,
-            site=site,
-            **evaluation.model_dump(exclude={"site", "created_at"}),
-        )
-        return self._pool.post("/api/v1/evaluations", EvaluationResponse, request)
+        return self._pool.get(f"{requests.version_path(address)}/record", PortableVersion)
 
 
 class Rounds(connection.Resource):

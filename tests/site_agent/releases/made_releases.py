@@ -1,23 +1,15 @@
-"""Bundles made here, whole and broken."""
+"""Records of versions made here, right and wrong."""
 
-import hashlib
-from collections.abc import Sequence
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
-from pool_server.wire.bundles import PortableStatement, PortableVersion
+from pool_server.wire.exports import PortableStatement, PortableVersion
 from pool_server.wire.signatures.keys import PrivateKey
 from pool_server.wire.signatures.statements import ModelPredicate, Statement, sign_statement
-from site_agent.bundles.exporting import Blob, BundleWriter
-from tests.pool_server.model_files import network_bytes, sha256
+from tests.pool_server.model_files import sha256
 
 KEY = PrivateKey.from_seed(b"b" * 32)
 MOMENT = datetime(2026, 3, 1, 12, tzinfo=UTC)
-
-
-def ignore(_fraction: float, _words: str) -> None:
-    return
 
 
 def record_of(content: bytes, name: str = "face", **fields: Any) -> PortableVersion:
@@ -56,28 +48,3 @@ def signed(record: PortableVersion, key: PrivateKey = KEY, **said: Any) -> Porta
             )
         }
     )
-
-
-def write_bundle(path: Path, records: Sequence[PortableVersion], contents: Sequence[bytes]) -> str:
-    """Write a bundle of records and files as they are; return its identifier."""
-    blobs = []
-    for content in contents:
-        file = path.with_name(f"{hashlib.sha256(content).hexdigest()}.blob")
-        file.write_bytes(content)
-        blobs.append(Blob(file, sha256(content), len(content)))
-    writer = BundleWriter(path)
-    with writer.collecting() as add:
-        for record in records:
-            add(record)
-        identifier = writer.write(blobs, ignore)
-    for blob in blobs:
-        blob.path.unlink(missing_ok=True)
-    return identifier
-
-
-def good_bundle(path: Path, *, models: int = 2) -> str:
-    contents = [network_bytes(seed=number) for number in range(models)]
-    records = [
-        signed(record_of(content, f"face-{number}")) for number, content in enumerate(contents)
-    ]
-    return write_bundle(path, records, contents)

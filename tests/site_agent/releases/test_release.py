@@ -19,14 +19,14 @@ from rocrate.rocrate import ROCrate
 from aggregators.formats import file_digest
 from pool_server.wire.data_use import Term
 from site_agent import ModelCache, PoolClient
-from site_agent.bundles import oci
 from site_agent.pool.sent import read_sent
 from site_agent.pool.signing import create_key
+from site_agent.releases import oci
 from tests.cli.conftest import Outcome, run_here
 from tests.pool_server.model_files import network_bytes, sha256
 from tests.pool_server.pool_driver import PoolDriver, pool_in_thread
-from tests.site_agent.bundles.hub_stub import HubStub
-from tests.site_agent.bundles.registry_server import PASSWORD, registry_server
+from tests.site_agent.releases.hub_stub import HubStub
+from tests.site_agent.releases.registry_server import PASSWORD, registry_server
 
 PARENT, CHILD = network_bytes(seed=1), network_bytes(seed=2)
 DOI = "10.5281/zenodo.1234567"
@@ -183,7 +183,7 @@ def test_a_registry_gives_the_model_back(pools: Pools, registry: tuple[str, Path
     blob.write_bytes(CHILD[:-1] + bytes([CHILD[-1] ^ 1]))
     refused = pools.take_in(place, "--from", "oci")
     blob.write_bytes(CHILD)
-    assert refused.error["code"] == "bundle_refused", "the registry altered a layer"
+    assert refused.error["code"] == "release_refused", "the registry altered a layer"
 
 
 @pytest.mark.usefixtures("login")
@@ -232,7 +232,7 @@ def test_a_hub_gives_the_model_back_to_its_own_client(pools: Pools, hub: HubStub
 
     stored["child.safetensors"] = CHILD[:-1] + b"?"
     refused = pools.take_in("lab/child", "--from", "hf")
-    assert refused.error["code"] == "bundle_refused"
+    assert refused.error["code"] == "release_refused"
     assert pools.take_in("lab/nothing", "--from", "hf").error["code"] == "not_found"
 
 
@@ -246,16 +246,16 @@ def test_every_altered_file_is_refused(pools: Pools, tmp_path: Path) -> None:
         content = bytearray((altered / name).read_bytes())
         content[len(content) // 2] ^= 1
         (altered / name).write_bytes(content)
-        assert pools.take_in(altered, "--from", "hf").error["code"] == "bundle_refused", name
+        assert pools.take_in(altered, "--from", "hf").error["code"] == "release_refused", name
         (altered / name).unlink()
-        assert pools.take_in(altered, "--from", "hf").error["code"] == "bundle_refused", name
+        assert pools.take_in(altered, "--from", "hf").error["code"] == "release_refused", name
         shutil.rmtree(altered)
 
 
 def test_a_record_that_was_rewritten_with_all_that_follows_from_it_breaks_its_signature(
     pools: Pools, tmp_path: Path
 ) -> None:
-    from site_agent.bundles import release
+    from site_agent.releases import release
 
     folder = tmp_path / "forged"
     assert pools.export(f"{folder}/", "--to", "hf").code == 0
@@ -265,7 +265,7 @@ def test_a_record_that_was_rewritten_with_all_that_follows_from_it_breaks_its_si
     for name, content in release._derived_files(forged, card).items():
         (folder / name).write_bytes(content)
     refused = pools.take_in(folder, "--from", "hf")
-    assert refused.error["code"] == "bundle_refused"
+    assert refused.error["code"] == "release_refused"
     assert "term" in refused.error["message"]
 
 

@@ -1,4 +1,4 @@
-"""Bundles: models on their way from one pool to another, without a connection between the two."""
+"""Exports: models on their way from one pool to another, without a connection between the two."""
 
 from datetime import datetime
 from typing import Annotated, Any
@@ -6,22 +6,17 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 from pool_server.wire import cards, data_use, names, signatures
-from pool_server.wire.evaluations import DatasetName, Score, ShortText, SplitName
 from pool_server.wire.signatures import keys, statements
 
 MOST_ADDRESSES = 500
-MOST_VERSIONS = 10_000
-"""Maximum number of versions in one bundle."""
-MOST_EVALUATIONS = 1000
 
 Address = Annotated[str, StringConstraints(min_length=1, max_length=300)]
 
 
 class ExportRequest(names.RequestModel):
-    """Ask whether models may leave the pool in a bundle."""
+    """Ask whether models may leave the pool."""
 
     addresses: list[Address] = Field(min_length=1, max_length=MOST_ADDRESSES)
-    with_parents: bool = Field(default=False, description="Include all visible ancestors.")
 
 
 class GrantedVersion(BaseModel):
@@ -56,23 +51,6 @@ class PortableTerm(data_use.Term):
     inherited: bool = False
 
 
-class PortableEvaluation(BaseModel):
-    """Scores of a site, as `EvaluationResponse` without fields that only one pool knows."""
-
-    model_config = ConfigDict(frozen=True)
-
-    site: names.Name
-    dataset: DatasetName
-    dataset_digest: names.Digest
-    split: SplitName = ""
-    protocol: ShortText = ""
-    images: int | None = Field(default=None, ge=0, le=2_000_000_000)
-    faces: int | None = Field(default=None, ge=0, le=2_000_000_000)
-    note: ShortText = ""
-    scores: dict[names.LabelKey, Score] = Field(min_length=1, max_length=64)
-    created_at: datetime
-
-
 class PortableVersion(BaseModel):
     """A version's data for other pools: everything except its file."""
 
@@ -95,9 +73,6 @@ class PortableVersion(BaseModel):
     created_at: datetime
     created_by: str = Field(max_length=200)
     statement: PortableStatement | None = None
-    evaluations: list[PortableEvaluation] = Field(
-        default_factory=list, max_length=MOST_EVALUATIONS, description="Newest first."
-    )
 
     @property
     def address(self) -> str:

@@ -26,8 +26,8 @@ from aggregators.errors import first_problem
 from aggregators.whole_file import whole_file, write_whole
 from pool_server.wire.signatures.statements import canonical_json
 from site_agent import errors
-from site_agent.bundles.release import CARD, MOST_TEXT_BYTES, Release
-from site_agent.errors import BundleRefusedError, InvalidInputError
+from site_agent.errors import InvalidInputError, ReleaseRefusedError
+from site_agent.releases.release import CARD, MOST_TEXT_BYTES, Release
 from site_agent.work.files import chunks
 
 _MANIFEST = "application/vnd.oci.image.manifest.v1+json"
@@ -135,7 +135,7 @@ class Place:
         """Write the file of this name to a path, and compare it with the digest of its layer."""
         layers = [layer for layer in self._layers() if layer.annotations.get(_TITLE) == name]
         if len(layers) != 1 or layers[0].size > most_bytes:
-            raise BundleRefusedError(
+            raise ReleaseRefusedError(
                 f"{name}: found {len(layers)} layers of this title, expected one of at most "
                 f"{most_bytes:,} bytes",
                 hint="poolctl models export stores them so",
@@ -149,7 +149,7 @@ class Place:
                     break
                 file.write(chunk)
             if left or f"sha256:{hasher.hexdigest()}" != layers[0].digest:
-                raise BundleRefusedError(
+                raise ReleaseRefusedError(
                     f"{name}: has other bytes than its digest {layers[0].digest[:23]}... says: it "
                     "was damaged or changed on its way"
                 )
@@ -158,7 +158,7 @@ class Place:
         try:
             return _Manifest.model_validate_json(self.read_manifest()).layers
         except ValidationError as error:
-            raise BundleRefusedError(f"the manifest: {first_problem(error)}") from error
+            raise ReleaseRefusedError(f"the manifest: {first_problem(error)}") from error
 
 
 def _describe(media_type: str, digest: str, size_bytes: int) -> dict[str, Any]:
@@ -192,7 +192,7 @@ class LayoutFolder(Place):
             [digest] = [str(entry["digest"]) for entry in index["manifests"]]
             content = b"".join(self.read_blob(digest))
         except (OSError, ValueError, KeyError, TypeError) as error:
-            raise BundleRefusedError(
+            raise ReleaseRefusedError(
                 f"{self._folder}: is no OCI image layout with one model: {error}"
             ) from error
         return _require_digest(content, digest)
@@ -200,7 +200,7 @@ class LayoutFolder(Place):
     def read_blob(self, digest: str) -> Iterator[bytes]:
         path = self._blob(digest)
         if not path.is_file():
-            raise BundleRefusedError(f"{path}: no such file, though the manifest names it")
+            raise ReleaseRefusedError(f"{path}: no such file, though the manifest names it")
         with path.open("rb") as file:
             yield from chunks(file, 0, path.stat().st_size)
 
@@ -327,5 +327,5 @@ def _stored_login(host: str) -> str:
 def _require_digest(content: bytes, digest: str | None) -> bytes:
     actual = f"sha256:{hashlib.sha256(content).hexdigest()}"
     if len(content) > MOST_TEXT_BYTES or digest not in (None, actual):
-        raise BundleRefusedError(f"the manifest has the digest {actual}, expected {digest}")
+        raise ReleaseRefusedError(f"the manifest has the digest {actual}, expected {digest}")
     return content

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from site_agent.bundles.oci import answer_error
-from site_agent.bundles.release import Release
-from site_agent.errors import BundleRefusedError, InvalidInputError, PoolUnreachableError
+from site_agent.errors import InvalidInputError, PoolUnreachableError, ReleaseRefusedError
+from site_agent.releases.oci import answer_error
+from site_agent.releases.release import Release
 
 
 def push_to_hub(release: Release, reference: str) -> str:
@@ -48,7 +48,7 @@ class HubRepository:
             known = self._api.get_paths_info(self._repository, name, revision=self._commit)
             size = getattr(known[0], "size", None) if known else None
             if size is None or size > most_bytes:
-                raise BundleRefusedError(
+                raise ReleaseRefusedError(
                     f"{self._repository}: {name}: found {size} bytes, expected a file of at most "
                     f"{most_bytes:,}"
                 )

@@ -1,0 +1,1 @@
+"""Versions on their way between pools: on hubs, in registries and in folders."""
