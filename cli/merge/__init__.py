@@ -44,7 +44,6 @@ class MergeHere:
     "merge wba-final siteA.dat siteB.dat -o merged.forest",
     "merge --replay merged.dat.recipe.json --without site-b/face-68@2 -o successor.dat",
     "merge wba-cascade site-a/face-68@2 site-b/face-68 --name merged-68",
-    "merge --replay site-a/merged-68@1 --without site-b/face-68@2 --name merged-68",
 )
 def merge(
     invocation: Invocation,
@@ -76,7 +75,7 @@ def merge(
     --visibility. 'poolctl merges' shows the progress.
     """
     how.require_consistent()
-    _require_fitting(here, place, version)
+    _require_fitting(how, here, place, version)
     from cli.merge.central import merge_on_pool
     from cli.merge.replaying import ReplayRequest, replay_merge
 
@@ -95,11 +94,17 @@ def merge(
     return _merge_here(invocation, arguments or [], how, here, version, dry_run=dry_run)
 
 
-def _require_fitting(here: MergeHere, place: PoolMergeOptions, version: NewVersionOptions) -> None:
+def _require_fitting(
+    how: MergeOptions, here: MergeHere, place: PoolMergeOptions, version: NewVersionOptions
+) -> None:
     """Refuse options of the other place."""
     if place.name and here != MergeHere():
         raise UsageError(
             "--output, --format, --despite-terms and --force are not for a pool that merges"
+        )
+    if place.name and how.replay:
+        raise UsageError(
+            "--replay merges at home, without --name; 'poolctl upload' sends the result"
         )
     described = replace(version, despite_withdrawal=False)
     if not place.name and (place != PoolMergeOptions() or described != NewVersionOptions()):

@@ -1,7 +1,7 @@
 """``poolctl merge --replay``: the same merge again, exactly, or without something that is in it."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -64,7 +64,7 @@ class _Search:
 def replay_merge(invocation: Invocation, request: ReplayRequest) -> Reply:
     """Make a merged model again, after those of its inputs that must be made again."""
     with invocation.pool() as pool:
-        recipe, folder = find_recipe(pool, request.recipe)
+        recipe, folder = _find_recipe(pool, request.recipe)
         target = choose_target(request.output, recipe.output.format if recipe.output else "")
         beside = [Path(word).parent for word in request.names if Path(word).is_file()]
         sources = RecipeSources([folder, *beside], pool.models)
@@ -100,7 +100,7 @@ def _replay_without(
     invocation: Invocation, request: ReplayRequest, search: _Search, target: Path
 ) -> Reply:
     family, sources = search.family, search.sources
-    left_out = digests_to_leave_out(family, sources, search.pool, request.without)
+    left_out = _digests_to_leave_out(family, sources, search.pool, request.without)
     plan = plan_rebuild(family, left_out)
     kept = [digest for step in plan.steps for digest in step.kept]
     _require_inputs(invocation, request, family, kept)
@@ -148,7 +148,7 @@ def _require_inputs(
     require_not_withdrawn(invocation, files, despite=request.despite_withdrawal)
 
 
-def digests_to_leave_out(
+def _digests_to_leave_out(
     family: Family, sources: RecipeSources, pool: PoolClient, names: Sequence[str]
 ) -> list[str]:
     """Return the digests that ``--without`` means: the start of one, or an address.
@@ -217,7 +217,9 @@ class _Names:
         return self._paths.get(step.old, self._target)
 
     def old_name(self, digest: str) -> str:
-        return old_name(self._sources, digest)
+        """Return the name of a file that is replaced."""
+        addresses = self._sources.addresses_of(digest)
+        return addresses[0] if addresses else f"sha256:{digest[:12]}..."
 
 
 def _plan_reply(plan: RebuildPlan, target: Path, names: _Names) -> Reply:
@@ -225,7 +227,17 @@ def _plan_reply(plan: RebuildPlan, target: Path, names: _Names) -> Reply:
         "method": plan.steps[-1].recipe.method.name,
         "inputs": [*plan.steps[-1].kept, *plan.steps[-1].rebuilt],
         "left_out": [entry.digest for entry in plan.left_out],
-        "steps": steps_data(plan, "path", names.path_of),
+        "steps": [
+            {
+                "replaces": step.old,
+                "path": names.path_of(step),
+                "method": step.recipe.method.name,
+                "kept": list(step.kept),
+                "dropped": list(step.dropped),
+                "rebuilt": list(step.rebuilt),
+            }
+            for step in plan.steps
+        ],
         "output": target,
     }
     lines = [
@@ -233,30 +245,7 @@ def _plan_reply(plan: RebuildPlan, target: Path, names: _Names) -> Reply:
         f"({step.recipe.method.name} of {count_words(len(step.kept) + len(step.rebuilt), 'model')})"
         for step in plan.steps
     ]
-    return Reply(data, [*lines, *refinement_lines(plan)])
-
-
-def steps_data(
-    plan: RebuildPlan, key: str, place_of: Callable[[Step], object]
-) -> list[dict[str, Any]]:
-    """Return the merges of a plan; under `key` where each result goes."""
-    return [
-        {
-            "replaces": step.old,
-            key: place_of(step),
-            "method": step.recipe.method.name,
-            "kept": list(step.kept),
-            "dropped": list(step.dropped),
-            "rebuilt": list(step.rebuilt),
-        }
-        for step in plan.steps
-    ]
-
-
-def old_name(sources: RecipeSources | None, digest: str) -> str:
-    """Return the name of a file that is replaced."""
-    addresses = [] if sources is None else sources.addresses_of(digest)
-    return addresses[0] if addresses else f"sha256:{digest[:12]}..."
+    return Reply(data, [*lines, *_refinement_lines(plan)])
 
 
 def _with_story(reply: Reply, plan: RebuildPlan, made: Sequence[Rebuilt], names: _Names) -> Reply:
@@ -274,7 +263,7 @@ def _with_story(reply: Reply, plan: RebuildPlan, made: Sequence[Rebuilt], names:
     left_out = [entry.address or entry.file_name or entry.digest[:12] for entry in plan.left_out]
     lines = [f"without {', '.join(left_out)}"]
     lines += [f"{entry.path} takes the place of {names.old_name(entry.step.old)}" for entry in made]
-    lines += refinement_lines(plan)
+    lines += _refinement_lines(plan)
     if len(made) > 1:
         lines.append("upload them in this order, so that the pool links each as a successor")
     assert isinstance(reply.text, Sequence), "the text of merged_reply is a list of lines"
@@ -283,7 +272,7 @@ def _with_story(reply: Reply, plan: RebuildPlan, made: Sequence[Rebuilt], names:
     return Reply(data, [*reply.text, *lines], [str(entry.path) for entry in made])
 
 
-def refinement_lines(plan: RebuildPlan) -> list[str]:
+def _refinement_lines(plan: RebuildPlan) -> list[str]:
     """Report that a model lost its refinement, and how to repeat it."""
     if not plan.unrefined:
         return []
@@ -324,7 +313,7 @@ def choose_target(output: Path | None, format_name: str) -> Path:
     return output or Path(f"merged{SUFFIX_OF_FORMAT.get(format_name, '')}")
 
 
-def find_recipe(pool: PoolClient, word: str) -> tuple[Recipe, Path]:
+def _find_recipe(pool: PoolClient, word: str) -> tuple[Recipe, Path]:
     """Return the recipe of a file or address, and the folder in which to look for its inputs."""
     if not is_address(word):
         try:

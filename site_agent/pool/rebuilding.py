@@ -290,34 +290,6 @@ def carry_out(
     return made
 
 
-def carry_out_elsewhere(
-    plan: RebuildPlan, make: Callable[[Step, methods.Recipe], methods.RecipeInput | None]
-) -> None:
-    """Have `make` carry out all steps of a plan, inputs first.
-
-    `make` gets a step and its recipe, without an output unless the recipe is unchanged. It returns
-    the output, which later steps use as an input, or None to end the plan.
-    """
-    inputs: dict[str, methods.RecipeInput] = {}
-    for step in plan.steps:
-        recipe = methods.recipe_without(
-            step.recipe,
-            step.dropped,
-            rebuilt={digest: inputs[digest] for digest in step.rebuilt},
-            left_out=plan.left_out,
-        )
-        made = make(step, recipe)
-        if made is None:
-            return
-        inputs[step.old] = made
-
-
-def plan_replay(recipe: methods.Recipe) -> RebuildPlan:
-    """Return the plan of a merge that is carried out as it is."""
-    old = recipe.output.digest if recipe.output is not None else ""
-    return RebuildPlan(steps=(Step(old, recipe, (), ()),), left_out=())
-
-
 def _without_rounds(
     family: Family, recipe: methods.Recipe, changed: Collection[str]
 ) -> methods.Recipe:

@@ -38,12 +38,6 @@ def test_the_pool_merges_and_the_site_merges_the_same(site_a: Run, tmp_path: Pat
         "--option", "step=1.1", "-o", tmp_path / "home.dat", "--json",
     )  # fmt: skip
     assert at_home.data["digest"] == asked["digest"]
-    again = site_a(
-        "merge", "--replay", tmp_path / "home.dat.recipe.json", "--name",
-        "site-a/merged", "--wait",
-    )  # fmt: skip
-    assert again.code == 0, again.err
-    assert "pool://site-a/merged@1" in again.out
     shown = site_a("merges", asked["merge_id"][:9])
     assert "wba-cascade" in shown.out
     assert asked["digest"] in shown.out
@@ -73,7 +67,7 @@ def test_mistakes_are_told_before_anything_is_asked(site_a: Run, tmp_path: Path)
         (("merge", "--name", "m"), "expected METHOD ADDRESS"),
         (("merge", "mwma", file, "--name", "m"), "files are merged at home"),
         ((*WORDS, "--name", "m", "--weight", "1"), "1 numbers for 2 models"),
-        ((*WORDS, "--name", "m", "--replay", "site-a/m"), "--replay takes method"),
+        (("merge", "--name", "m", "--replay", "site-a/m"), "--replay merges at home"),
     ):
         told = site_a(*arguments, "--json")
         assert (told.code, said in told.error["message"]) == (2, True), told.error
