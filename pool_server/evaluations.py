@@ -56,7 +56,7 @@ def post_evaluation(
     """Keep how a model did on a site's own data, which stay at the site.
 
     Any site may, for any model that it may see. Of the same site, data and protocol the newest
-    counts; earlier ones stay and can be asked for.
+    counts.
     """
     site = get_site(session, request.site or caller.site)
     caller.require_upload_to(site.name)
@@ -149,20 +149,15 @@ def matrix(
     summary="List the evaluations of a version",
     dependencies=[needs("models:read")],
 )
-def list_evaluations(  # noqa: PLR0917 - FastAPI gives them by name
+def list_evaluations(
     caller: SignedIn,
     session: ReadingSession,
     version: VersionToName,
-    history: Annotated[
-        bool, Query(description="Include evaluations that were repeated since.")
-    ] = False,
     limit: parameters.Limit = 50,
     before_id: parameters.BeforeId = None,
 ) -> evaluations.EvaluationPage:
     """Return the evaluations of a version's file, newest first, a page at a time."""
-    return read_evaluations(
-        session, caller, version, history=history, before_id=before_id, limit=limit
-    )
+    return read_evaluations(session, caller, version, before_id=before_id, limit=limit)
 
 
 def read_evaluations(
@@ -170,19 +165,16 @@ def read_evaluations(
     caller: Caller,
     version: ModelVersionRecord,
     *,
-    history: bool = False,
     before_id: int | None = None,
     limit: int = 50,
 ) -> evaluations.EvaluationPage:
     """Return one page of a version's evaluations that the caller may see, newest first.
 
-    Without `history`, only the newest of each repeated measurement.
+    Of each repeated measurement, only the newest.
     """
     is_known = (EvaluationRecord.digest == version.digest, known_to(caller))
-    query = whole_evaluations().where(*is_known)
-    if not history:
-        newest = select(func.max(EvaluationRecord.id)).where(*is_known).group_by(*SAME_MEASUREMENT)
-        query = query.where(EvaluationRecord.id.in_(newest))
+    newest = select(func.max(EvaluationRecord.id)).where(*is_known).group_by(*SAME_MEASUREMENT)
+    query = whole_evaluations().where(EvaluationRecord.id.in_(newest))
     page, next_cursor = parameters.find_page(session, query, EvaluationRecord.id, before_id, limit)
     return evaluations.EvaluationPage(
         items=[describe_evaluation(evaluation) for evaluation in page], next_cursor=next_cursor
@@ -241,7 +233,7 @@ def find_measured_models(
         select(EvaluationRecord.digest)
         .join(EvaluationScoreRecord, EvaluationScoreRecord.evaluation_id == EvaluationRecord.id)
         .join(EvaluationRecord.site)
-        .where(*_measured_as(query), known_to(caller))
+        .where(EvaluationScoreRecord.name == query.score, known_to(caller))
     )
     named = [_read_exact(model) for model in query.model]
     conditions = [
@@ -303,7 +295,11 @@ def list_cells(
     Of several evaluations of the same file, on the same data, in the same way, the newest that
     has the score.
     """
-    conditions = [EvaluationRecord.digest.in_(digests), known_to(caller), *_measured_as(query)]
+    conditions = [
+        EvaluationRecord.digest.in_(digests),
+        known_to(caller),
+        EvaluationScoreRecord.name == query.score,
+    ]
     scored = EvaluationScoreRecord.evaluation_id == EvaluationRecord.id
     newest = (
         select(func.max(EvaluationRecord.id))
@@ -325,14 +321,6 @@ def list_cells(
         .where(EvaluationScoreRecord.name == query.score, EvaluationRecord.id.in_(newest))
         .order_by(SiteRecord.name, EvaluationRecord.dataset, EvaluationRecord.id)
     ).all()
-
-
-def _measured_as(query: evaluations.MatrixQuery) -> list[ColumnElement[bool]]:
-    """Return which evaluations a matrix takes, in queries that join scores and sites."""
-    conditions = [EvaluationScoreRecord.name == query.score]
-    if query.dataset_digest is not None:
-        conditions.append(EvaluationRecord.dataset_digest == query.dataset_digest)
-    return conditions
 
 
 @router.get(

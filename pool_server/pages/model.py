@@ -11,8 +11,9 @@ from markupsafe import Markup
 from starlette.responses import Response
 
 from pool_server.errors import MissingError
-from pool_server.pages import comparing, family_drawing, pool_api, showing, words
+from pool_server.pages import comparing, pool_api, showing, words
 from pool_server.pages.matrix import Cell, Column, Matrix, build_matrix, row_of
+from pool_server.pages.relatives import list_relatives
 from pool_server.pages.signing import find_unsigned
 from pool_server.pages.visitor import Anyone
 from pool_server.wire import cards, models
@@ -192,9 +193,8 @@ async def model_page(visitor: Anyone, site: str, name: str, score: str = "") -> 
         replacement=_replacement(version, versions.items),
         scores=sorted({name for item in evaluations.items for name in item.scores} & SCORES.keys()),
         score_words=SCORES,
-        drawing=family_drawing.draw_family(family, version.address),
-        ancestors=family_drawing.list_relatives(family, version.address, descendants=False),
-        descendants=family_drawing.list_relatives(family, version.address, descendants=True),
+        ancestors=list_relatives(family, version.address, descendants=False),
+        descendants=list_relatives(family, version.address, descendants=True),
         recipe=family.recipe,
         card_html=card_html(body),
         receipts=receipts.items,

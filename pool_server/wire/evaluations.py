@@ -97,7 +97,6 @@ class MatrixQuery(BaseModel):
         max_length=200,
         description="Only these, by address with the number of the version; also withdrawn ones.",
     )
-    dataset_digest: names.Digest | None = Field(default=None, description="Only on this data set.")
     limit: int = Field(default=50, ge=1, le=200, description="Maximum number of items of the page.")
     cursor: str | None = Field(
         default=None, max_length=200, description="`next_cursor` of the previous page."

@@ -271,12 +271,10 @@ class Evaluations(connection.Resource):
         )
         return self._pool.post(_PATH, evaluations.EvaluationResponse, request)
 
-    def list(
-        self, address: str | ModelAddress, *, history: bool = False
-    ) -> Iterator[evaluations.EvaluationResponse]:
-        """Yield the evaluations of a version, newest first; with `history` superseded ones too."""
+    def list(self, address: str | ModelAddress) -> Iterator[evaluations.EvaluationResponse]:
+        """Yield the evaluations of a version, newest first."""
         path = f"{requests.version_path(address)}/evaluations"
-        return self._pool.pages(path, evaluations.EvaluationPage, {"history": history})
+        return self._pool.pages(path, evaluations.EvaluationPage)
 
     def matrix(
         self, query: evaluations.MatrixQuery, *, most_models: int = 100

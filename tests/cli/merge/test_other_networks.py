@@ -19,8 +19,6 @@ from site_agent.networks.modules import new_network
 from site_agent.work import no_progress
 from tests.cli.conftest import Run
 from tests.cli.merge.test_rounds import Site
-from tests.cli.secure.test_secure_rounds import LABS, Institutions
-from tests.pool_server.pool_driver import pool_in_thread
 from tests.site_agent.live_pool import LivePool
 
 OWN = "tests.site_agent.networks.lab_network:Network"
@@ -177,28 +175,3 @@ def test_a_pool_that_names_a_class_gets_nothing_imported(
         assert refused.code == 2, asked
         assert "which this site does not name; its code was not imported" in refused.err
     assert "tests.site_agent.networks.trap" not in sys.modules
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("architecture", ["near-eye", "gaze-face-resnet18", "itracker"])
-def test_servers_sum_their_updates(
-    poolctl: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, architecture: str
-) -> None:
-    data = drawn(tmp_path / "data", architecture)
-    with pool_in_thread(tmp_path / "pool", part_bytes=1 << 20) as pool:
-        labs = Institutions(pool, tmp_path, poolctl, monkeypatch)
-        charter, base = labs.agree(), tmp_path / "base.safetensors"
-        made = ("federated", "init", "--architecture", architecture, "-o", base)
-        assert labs.be(LABS[0], *made).code == 0
-        assert labs.be(LABS[0], "upload", base, "--name", "base").code == 0
-        asked = ("rounds", "start", "--base", f"{LABS[0]}/base", "--sites", ",".join(LABS))
-        asked += ("--deadline", "1h", "--method", "fedavg", "--secure", charter, *OPTIONS, "-q")
-        key = labs.be(LABS[0], *asked).out.strip()
-        persons = dict(zip(LABS, open_gaze(data).persons, strict=True))
-        for _ in range(6):
-            for name in LABS:
-                asked = ("rounds", "contribute", key, "--data", data)
-                labs.be(name, *asked, "--persons", persons[name], "--least-others", "1")
-            labs.serve()
-        ended = labs.be(LABS[0], "rounds", "finish", key)
-        assert ended.code == 0, ended.err

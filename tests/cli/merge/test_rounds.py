@@ -301,11 +301,6 @@ def test_a_refined_model_is_made_again_without_a_withdrawn_one(
         assert successors == [sent["address"]]
     assert poolctl("models", "info", "site-b/journey", "--json").data["version"] == sent["version"]
     assert poolctl(*start, "--deadline", "1h").code == 0
-    made = poolctl(
-        *("merge", "--replay", refined["address"], "--without", "site-a/face@1"),
-        *("--name", "by-the-pool", "--wait", "--json"),
-    )
-    assert made.data["digest"] == sent["digest"], made.err
 
 
 def test_what_was_computed_waits_for_the_pool(

@@ -72,12 +72,8 @@ def test_the_newest_of_the_same_measurement_counts(pool: PoolDriver) -> None:
         ["recall"],
         ["recall"],
     ]
-    history = [
-        item
-        for page in pages(home, address, {"history": "true", "limit": 2})
-        for item in page["items"]
-    ]
-    assert len(history) == 5
+    paged = pages(home, address, {"limit": 2})
+    assert [len(page["items"]) for page in paged] == [2, 1]
     (row,) = matrix(home, name="again")["rows"]
     # The last evaluation has no recall: the one before it still counts for that.
     assert sorted(cell["value"] for cell in row["cells"]) == [0.2, 0.3, 0.4]
@@ -107,7 +103,6 @@ def test_the_matrix_is_models_by_sites(pool: PoolDriver) -> None:
     ]
     filters: list[tuple[dict[str, Any], list[str]]] = [
         ({"kind": "hog-svm"}, ["one"]),
-        ({"dataset_digest": THERE}, ["one"]),
         ({"score": "precision"}, []),
         ({"name": "two"}, ["two"]),
         ({"model": ["eval-m/one@1", "pool://eval-m/unseen@1"]}, ["one"]),

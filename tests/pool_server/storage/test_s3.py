@@ -74,7 +74,7 @@ def storage(open_bucket: OpenBucket) -> Storage:
 
 
 class TestS3Storage(StorageLaws):
-    """On OpenStack Swift; `test_s3_elsewhere` takes any other server."""
+    """On OpenStack Swift."""
 
 
 def keys(server: S3Server, bucket: str, storage: Any) -> list[str]:
