@@ -109,7 +109,6 @@ def _reply(invocation: Invocation, session: BlinkSession, folder: Path) -> Reply
         ["EAR open, closed", f"{session.open_ear:.3f}, {session.closed_ear:.3f}"],
         ["FEC", "calibrated" if session.calibrated else "not calibrated: see the warning"],
         *_conditioning_rows(session.conditioning),
-        ["speed", _speed(session)],
         *[[name, str(path)] for name, path in session.files.items()],
     ]
     return Reply(session, [_verdict(session), TableText(["what", "value"], rows)], [str(folder)])
@@ -138,13 +137,6 @@ def _responses(summary: SessionSummary) -> str:
 
 def _percent(value: float) -> str:
     return "not known" if math.isnan(value) else f"{value:.1f} %"
-
-
-def _speed(session: BlinkSession) -> str:
-    return (
-        f"{session.frames_per_s:.0f} frames a second ({session.analysed_frames_per_s:.0f} "
-        f"without the {session.writing_s:.1f} s of writing files)"
-    )
 
 
 def _rate(blinks_per_minute: float) -> str:

@@ -2,11 +2,8 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from itertools import chain
 from pathlib import Path
-from typing import Annotated, Any, Literal
-
-import numpy as np
+from typing import Annotated, Any
 
 from cli.frame.errors import UsageError
 from cli.frame.existing_files import refuse_inputs, require_free, require_free_copies
@@ -25,7 +22,6 @@ from site_agent.datasets.conversion import (
 from site_agent.datasets.imglab_xml import write_imglab_xml
 from site_agent.datasets.landmark_schemes import PART_GROUPS, expand_parts
 from site_agent.datasets.part_order import unsorted_names
-from site_agent.datasets.pts_files import box_around
 from site_agent.datasets.records import FaceDataset, dataset_digest, part_names
 from site_agent.datasets.split import GroupOf, site_shares, split_dataset
 from site_agent.faces.models import open_detector
@@ -58,15 +54,14 @@ def split(
     output: Annotated[
         Path | None, Option("Folder for the results. Default: that of FACES.", "FOLDER")
     ] = None,
-    copy: CopyOption = False,
     force: ForceOption = False,
     images: data_options.ImagesOption = None,
 ) -> Reply:
     """Split a data set into sites, or into a training and a test set.
 
     Writes one imglab XML file for each part: NAME-site-1.xml, ..., NAME-train.xml, NAME-test.xml.
-    Images are copied only with --copy. Copies of the same image stay together; with
-    --together person, all images of a person do. Existing files are replaced only with --force.
+    Images stay where they are. Copies of the same image stay together; with --together person, all
+    images of a person do. Existing files are replaced only with --force.
     """
     faces = data_options.read_joined_faces(datasets, data_options.reading_from(images))
     group_of = grouping.group_of(faces)
@@ -77,16 +72,13 @@ def split(
     targets = {name: folder / f"{first.stem}-{name}.xml" for name in parts}
     for path in targets.values():
         require_free(path, force=force)
-    if copy:
-        copies = [_copies(part, targets[name]) for name, part in parts.items()]
-        require_free_copies(chain.from_iterable(copies), force=force)
     folder.mkdir(parents=True, exist_ok=True)
     items = []
     with invocation.progress("split") as report:
         for name, part in parts.items():
             named = replace(part, name=f"{part.name} {name}".strip())
             report(None, name)
-            _write_imglab(named, targets[name], copy=copy)
+            write_imglab_xml(named, targets[name])
             items.append({"part": name, "dataset": targets[name], **_counts_of(part, group_of)})
     columns = ["part", "images", "faces", *(["groups"] if group_of else []), "dataset"]
     rows = [[str(item[column]) for column in columns] for item in items]
@@ -114,7 +106,7 @@ READING_SETTINGS = CommandSettings(ReadingOptions(), ("images",))
 @command(
     app,
     "convert",
-    "dataset convert 300w/ -o 300w.xml --boxes detector",
+    "dataset convert 300w/ -o 300w.xml --detector stock",
     "dataset convert keypoints.json -o faces.xml --images val2017/",
     "dataset convert faces.xml -o eyes.xml --parts eyes",
 )
@@ -123,13 +115,9 @@ def convert(
     datasets: data_options.FacesArgument,
     *,
     output: Annotated[Path, Option("The file to write: NAME.xml.")],
-    boxes: Annotated[
-        Literal["keep", "points", "detector"] | None,
-        Option("Boxes of faces with landmarks. Default: 'points' for .pts files, else 'keep'."),
-    ] = None,
     detector: Annotated[
         str | None,
-        Option("The detector for --boxes detector. Default: dlib's own.", "FILE|ADDRESS"),
+        Option("Give faces the boxes of a detector; 'stock' is dlib's own.", "FILE|ADDRESS"),
     ] = None,
     upsample: Annotated[
         int, Option("How often images are doubled for the detector.", min=0, max=4)
@@ -151,7 +139,7 @@ def convert(
     imglab XML has landmarks in whole pixels, and numbers of one length ('1' becomes '01' where
     there is a '10'), as dlib orders them as text. Pixels in .pts files start at 1
     (--set pts_origin=0 where not), and boxes around their landmarks get a box_margin.
-    With --boxes detector, a face that the detector misses gets the box that it typically draws
+    With --detector, a face that the detector misses gets the box that it typically draws
     around such landmarks. Existing files, including images, are replaced only with --force.
     """
     if output.suffix.lower() != ".xml":
@@ -167,16 +155,12 @@ def convert(
     require_free_copies(_copies(faces, output) if copy else (), force=force)
     data: dict[str, Any] = {"datasets": datasets, "output": output}
     lines = []
-    if boxes == "detector" or (detector is not None and boxes is None):
+    if detector is not None:
         faces, box_counts = _rebox(invocation, faces, detector, upsample)
         data |= box_counts
         lines.append(
             f"boxes: {box_counts['boxes_found']} found, {box_counts['boxes_estimated']} estimated"
         )
-    elif detector is not None:
-        raise UsageError("--detector: needs --boxes detector")
-    elif boxes == "points":
-        faces = _box_landmarks(faces, reading.box_margin)
     if parts:
         faces = _choose_parts(faces, parts)
     output.parent.mkdir(parents=True, exist_ok=True)
@@ -223,10 +207,9 @@ def _write_imglab(
 
 
 def _rebox(
-    invocation: Invocation, faces: FaceDataset, detector: str | None, upsample: int
+    invocation: Invocation, faces: FaceDataset, detector: str, upsample: int
 ) -> tuple[FaceDataset, dict[str, Any]]:
-    stock = detector is None or detector == "stock"
-    path = None if stock or detector is None else invocation.model_file(detector).path
+    path = None if detector == "stock" else invocation.model_file(detector).path
     opened = open_detector(path)
 
     def find(image: Path) -> list[tuple[float, float, float, float]]:
@@ -241,17 +224,6 @@ def _rebox(
         "estimated": [{"image": image.path, "line": box.line} for image, box in reboxed.estimated],
     }
     return reboxed.dataset, facts
-
-
-def _box_landmarks(faces: FaceDataset, margin: float) -> FaceDataset:
-    def place_box(box: Any) -> Any:
-        if not box.parts:
-            return box
-        around = box_around(np.array(list(box.parts.values()), dtype=np.float64), margin)
-        corner = {"left": around.left, "top": around.top}
-        return replace(box, **corner, width=around.width, height=around.height)
-
-    return faces.with_boxes(place_box)
 
 
 def _choose_parts(faces: FaceDataset, parts: str) -> FaceDataset:

@@ -2,11 +2,9 @@
 
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from cli.frame.existing_files import require_free
-from cli.frame.options import ForceOption, Option, command, group
+from cli.frame.options import Option, command, group
 from cli.frame.output import Invocation, Reply, TableText
 from cli.frame.settings_options import CommandSettings, SettingsOptions
 from cli.options.data import FacesArgument, ImagesOption, read_joined_faces, reading_from
@@ -15,13 +13,7 @@ from cli.vision.train_networks import TrainingOptions, plain_record
 from site_agent.datasets.records import dataset_digest
 from site_agent.plain_json import plain
 from site_agent.training.detector_plan import HOG_SVM_DEFAULTS
-from site_agent.training.ert import (
-    ErtSettings,
-    settings_for_blinks,
-    train_ert,
-    train_starter,
-    with_named_parts,
-)
+from site_agent.training.ert import ErtSettings, settings_for_blinks, train_ert, with_named_parts
 from site_agent.training.hog_svm import train_hog_svm
 from site_agent.training_record import TrainingResult
 from site_agent.wording import size_words
@@ -116,33 +108,6 @@ def ert(
             training_scores=training.training_scores, despite_findings=training.despite_findings,
         )  # fmt: skip
     return _reply(invocation, result)
-
-
-@command(app, "starter", "train starter -o eyes.dat")
-def starter(
-    invocation: Invocation,
-    *,
-    output: Annotated[Path, Option("The model to write.")] = Path("eyes.dat"),
-    force: ForceOption = False,
-) -> Reply:
-    """Train a landmark model of the eyes on drawn faces, for a first look at your own video.
-
-    Takes one to three minutes. The model has seen no real face: try 'poolctl blink' with it, and
-    train on faces of your own ('train ert --for blinks') before you count blinks. The label
-    population=synthetic says so in the pool.
-    """
-    require_free(output, force=force)
-    with invocation.progress("train starter") as report:
-        result = train_starter(output, progress=report)
-    record = result.record
-    text = [
-        f"{output}  (landmarks of the eyes, {record.data.images} drawn faces, "
-        f"{record.duration_s:.0f} s)",
-        "It has seen no real face: take it for a first look, not for results.",
-        f"  poolctl blink VIDEO --landmarks {output} -o out/",
-    ]
-    data = {"output": output, "metadata_file": result.metadata_path, **plain_record(record)}
-    return Reply(data, text, [str(output)])
 
 
 def _reply(invocation: Invocation, result: TrainingResult) -> Reply:

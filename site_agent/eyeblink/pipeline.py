@@ -16,7 +16,6 @@ How it works. `run_blink_analysis` takes a recording through the stages, each a 
 `batch` does this for many sessions in worker processes; `review` corrects the blinks afterwards.
 """
 
-import time
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -96,7 +95,6 @@ def run_blink_analysis(
     """
     out_dir = Path(out_dir)
     listed = _prepare(out_dir, settings, trials)
-    started_s = time.monotonic()
     if isinstance(source, TraceFile):
         recorded = _read_trace(source, settings)
     else:
@@ -111,7 +109,7 @@ def run_blink_analysis(
         remarks = (*remarks, *sampling.count_remarks(follower.counts, settings.faces.face))
         remarks = (*remarks, *models.doubts)
         recorded = _recorded(recording, meter, trace, models, remarks, labels=settings.labels)
-    session = _analyse(recorded, listed, settings, started_s)
+    session = _analyse(recorded, listed, settings)
     return _finish(session, out_dir, progress)
 
 
@@ -215,7 +213,7 @@ def _trial_sources(trials: TrialList | None) -> tuple[SourceFile, ...]:
 
 
 def _analyse(
-    recorded: _Recorded, trials: TrialList | None, settings: BlinkAnalysisSettings, started_s: float
+    recorded: _Recorded, trials: TrialList | None, settings: BlinkAnalysisSettings
 ) -> AnalysedSession:
     trace = as_written(recorded.trace)
     signal = measured_trace(trace, settings)
@@ -237,7 +235,6 @@ def _analyse(
             *remarks,
             *quality_warnings(trace, calibration.reliable, judged.left_out, judged.half_closings),
         ),
-        analysis_s=time.monotonic() - started_s,
         footage=recorded.footage,
         pictures=recorded.pictures,
         start=recorded.start,
@@ -302,8 +299,6 @@ def _with_trials(session: AnalysedSession, trials: TrialList) -> AnalysedSession
 
 def _finish(session: AnalysedSession, out_dir: Path, progress: Progress) -> BlinkSession:
     report = part_of(progress, 0.95, 1.0)
-    begun_s = time.monotonic()
     written = write_outputs(session, out_dir, progress=report)
-    writing_s = time.monotonic() - begun_s
     report(1.0, "done")
-    return summarise(replace(session, warnings=written.warnings), written.files, writing_s)
+    return summarise(replace(session, warnings=written.warnings), written.files)

@@ -97,7 +97,6 @@ class AnalysedSession:
     sources: tuple[session_folder.SourceFile, ...]
     recording: Mapping[str, Any]
     warnings: tuple[str, ...]
-    analysis_s: float
     conditioning: ConditioningResult | None = None
     footage: Footage | None = None
     pictures: Callable[[], SeekableVideo] | None = None
@@ -140,8 +139,6 @@ class BlinkSession:
 
     frames: int
     seconds: float
-    analysed_frames_per_s: float
-    """Of finding faces, blinks and responses; without the time that writing the files took."""
     face_found_pct: float
     valid_pct: float
     blinks: int
@@ -156,19 +153,9 @@ class BlinkSession:
     trials: tuple[Trial, ...] = ()
     """As they were measured: on the video's clock."""
     calibrated: bool = True
-    writing_s: float = 0.0
-
-    @property
-    def frames_per_s(self) -> float:
-        """Speed of it all, with the writing."""
-        if not self.analysed_frames_per_s > 0:
-            return 0.0
-        return self.frames / (self.frames / self.analysed_frames_per_s + self.writing_s)
 
 
-def summarise(
-    session: AnalysedSession, files: Mapping[str, Path], writing_s: float = 0.0
-) -> BlinkSession:
+def summarise(session: AnalysedSession, files: Mapping[str, Path]) -> BlinkSession:
     """Count the events of a session."""
     trace = session.trace
     frames = len(trace.timestamps_s)
@@ -182,7 +169,6 @@ def summarise(
     return BlinkSession(
         frames=frames,
         seconds=trace.duration_s,
-        analysed_frames_per_s=frames / session.analysis_s if session.analysis_s > 0 else 0.0,
         face_found_pct=100.0 * found_share,
         valid_pct=100.0 * valid_share,
         blinks=blinks,
@@ -196,7 +182,6 @@ def summarise(
         conditioning=session.conditioning.summary if session.conditioning is not None else None,
         trials=session.trials,
         calibrated=session.calibration.reliable,
-        writing_s=writing_s,
     )
 
 

@@ -57,7 +57,6 @@ def read_session(place: Path) -> AnalysedSession:
             sources=tuple(SourceFile(**source) for source in provenance["sources"]),
             recording=provenance["recording"],
             warnings=tuple(provenance["warnings"]),
-            analysis_s=0.0,
             start=_start(results["start"]),
             left_out=tuple(LeftOut(**event) for event in results["left_out"]),
         )

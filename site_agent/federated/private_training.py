@@ -12,7 +12,7 @@ The noise on each number does not depend on the number of trained numbers, so it
 their square root. So the last layer alone is trained (`LocalTraining.dp_layers`), on a base that
 has learned to see from other data. From such a base all layers gain the same in three times the
 time: 15 drawn persons at epsilon 8 go from 5.55 to 4.77 degrees, by the last layer to 4.79
-(`tests/benchmarks/protections.py`). From a new base neither learns much; in a small site the noise
+(measured in aggregators/README.md). From a new base neither learns much; in a small site the noise
 covers all (`noise_words` warns of it).
 
 The noise is such that all rounds of a series together stay within `dp_epsilon`

@@ -1,4 +1,4 @@
-"""Eye aspect ratios of videos by MediaPipe's face mesh, for `blink_peers` and `blink_poses`.
+"""Eye aspect ratios of videos by MediaPipe's face mesh, for `blink_peers`.
 
     python -m venv peers && peers/bin/pip install mediapipe==0.10.21
     peers/bin/python tests/benchmarks/mediapipe_traces.py FOLDER VIDEO...

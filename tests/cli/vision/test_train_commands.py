@@ -1,13 +1,11 @@
 """Training, and several models scored into a report."""
 
 import json
-from functools import partial
 from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
 
-from cli.vision import train
 from site_agent.datasets.synthetic import sites
 from site_agent.training.ert import settings_for_blinks, train_starter
 from tests.cli.conftest import Run, run_here
@@ -39,22 +37,17 @@ def test_eyes_are_trained_by_settings_for_blinks(faces: Path, tmp_path: Path, po
 
 
 def test_a_starter_is_marked_and_trained_as_for_few_faces(
-    tmp_path: Path, poolctl: Run, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     drawing = Mock(wraps=sites.write_face_dataset)
     monkeypatch.setattr(sites, "write_face_dataset", drawing)
-    monkeypatch.setattr(train, "train_starter", partial(train_starter, image_count=20))
-    model = tmp_path / "eyes.dat"
-    shown = poolctl("train", "starter", "-o", model)
-    assert "It has seen no real face" in shown.out
-    assert f"poolctl blink VIDEO --landmarks {model}" in shown.out
+    train_starter(tmp_path / "eyes.dat", image_count=20)
     assert drawing.call_args.kwargs["glasses"] == pytest.approx(1 / 3, abs=0.1)
     data = json.loads((tmp_path / "eyes.dat.training.json").read_text())
     assert data["suggested_labels"]["population"] == "synthetic"
     few, many = settings_for_blinks(20), settings_for_blinks(10_000)
     assert (data["settings"]["nu"], few.nu, many.nu) == (0.05, 0.05, 0.1)
     assert few.parts == many.parts
-    assert poolctl("train", "starter", "-o", model, "--json").error["code"] == "file_exists"
 
 
 def test_unknown_landmarks_are_named_before_training(
@@ -65,23 +58,6 @@ def test_unknown_landmarks_are_named_before_training(
     assert shown["code"] == "invalid_input"
     assert "eyes, mouth" in shown["message"]
     assert not (tmp_path / "a.dat").exists()
-
-
-@pytest.mark.slow
-def test_training_replaces_only_what_the_same_training_made(
-    faces: Path, tmp_path: Path, poolctl: Run
-) -> None:
-    model = tmp_path / "a.dat"
-    arguments = ("train", "ert", faces, "-o", model, *QUICK_ERT)
-    assert poolctl(*arguments).code == 0
-    made = model.read_bytes()
-    assert poolctl(*arguments, "-q").code == 0, "the same faces and settings"
-    refused = poolctl(*arguments, "--set", "seed=7", "--json")
-    assert (refused.code, refused.error["message"]) == (7, f"{model}: already exists")
-    assert model.read_bytes() == made
-    assert poolctl(*arguments, "--set", "seed=7", "--force").code == 0
-    model.write_bytes(b"something else")
-    assert poolctl(*arguments, "--set", "seed=7").code == 7, "not what the record is about"
 
 
 @pytest.mark.slow

@@ -120,21 +120,6 @@ def test_predicting_with_boxes_of_a_data_set_and_with_a_detector(
     assert poolctl("predict", image, faces, "--detector", "stock", "--json").code == 2
 
 
-def test_blinks_of_a_video(tmp_path: Path, landmarks: Path, poolctl: Run) -> None:
-    video = tmp_path / "session.mp4"
-    made = poolctl(
-        "dataset", "draw", "video", video, "--set", "seconds=2", "--set", "size=320x240", "--json"
-    )
-    assert Path(made.data["files"]["truth"]).exists()
-    out = tmp_path / "out"
-    data = poolctl("blink", video, "--landmarks", landmarks, "-o", out, "--json").data
-    assert data["frames"] == 60
-    provenance = (out / Path(data["files"]["provenance"]).name).read_text()
-    assert file_digest(landmarks) in provenance
-    video.write_bytes(b"no video at all")
-    assert poolctl("blink", video, "--landmarks", landmarks, "--json").code == 5
-
-
 def test_progress_is_drawn_on_a_terminal(tmp_path: Path) -> None:
     ours, theirs = pty.openpty()
     command = [sys.executable, "-m", "cli", "dataset", "draw", "faces", str(tmp_path / "f")]

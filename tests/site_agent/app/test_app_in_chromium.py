@@ -125,21 +125,3 @@ def test_escape_leaves_a_dialog_and_the_focus_returns(app: RunningApp, chromium:
     page.wait_for_url(f"{app.address}/videos")
     page.wait_for_function("document.activeElement.textContent === 'Add videos'")
     assert problems == []
-
-
-@pytest.mark.parametrize(("theme", "width"), [("dark", 390)])
-def test_axe_finds_nothing_serious(app: RunningApp, chromium: Any, theme: str, width: int) -> None:
-    from axe_playwright_python.sync_playwright import Axe
-
-    problems: list[Any] = []
-    viewport = {"width": width, "height": 900}
-    page = let_in(chromium, app, problems, color_scheme=theme, viewport=viewport)
-    for place in PLACES:
-        page.goto(f"{app.address}{place.format(id=first_row(app))}")
-        assert page.evaluate("document.documentElement.scrollWidth") <= width, place
-        problems += [
-            (place, violation["id"], [node["html"][:120] for node in violation["nodes"][:3]])
-            for violation in Axe().run(page).response["violations"]
-            if violation["impact"] in {"serious", "critical"}
-        ]
-    assert problems == []

@@ -20,10 +20,7 @@ from site_agent.app.rendering import plainly
 from site_agent.app.results import study_verdict
 from site_agent.app.watching import Watch
 from site_agent.errors import InvalidInputError
-from site_agent.eyeblink.batch import run_batch
-from site_agent.eyeblink.batch.sessions import read_session_table
 from site_agent.eyeblink.session import BlinkAnalysisSettings
-from site_agent.eyeblink.study import write_study
 from site_agent.eyeblink.video.recording import Recording as Video
 from site_agent.jobs import analysing
 from site_agent.jobs.analysing import analyse, analysis_request, look_at_videos
@@ -67,24 +64,6 @@ def test_each_recording_has_a_state_and_a_reason(app: RunningApp) -> None:
     assert "P03_s1 <b>" not in page
     assert "failed" in page
     assert "1 recording failed" in app.get("/").text
-
-
-@pytest.mark.slow
-def test_tables_equal_those_of_a_batch(app: RunningApp, tmp_path: Path) -> None:
-    study = app.lab.studies.current()
-    sessions = read_session_table(study.table).sessions
-    result = run_batch(sessions, tmp_path / "expected", workers="2")
-    write_study(tmp_path / "expected", result.records)
-    names = sorted(
-        path.relative_to(tmp_path / "expected") for path in (tmp_path / "expected").rglob("*.csv")
-    )
-    assert len(names) > 5
-    for name in names:
-        made = (study.place / name).read_bytes()
-        assert made == (tmp_path / "expected" / name).read_bytes(), name
-    copied = shutil.copytree(study.place, tmp_path / "copied")
-    again = run_batch(sessions, copied, workers="2")
-    assert again.count("done") == 0, "each goes on with the work of the other"
 
 
 def test_recordings_are_taken_out_of_the_list_and_brought_back(app: RunningApp) -> None:

@@ -28,7 +28,6 @@ def session_of(trace: EyeTrace) -> AnalysedSession:
         sources=(SourceFile("video", "baby.mp4", "0" * 64),),
         recording={"declared_frames": None, "duration_s": float("nan")},
         warnings=("one warning",),
-        analysis_s=0.5,
     )
 
 

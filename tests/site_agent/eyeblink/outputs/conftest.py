@@ -30,7 +30,6 @@ def conditioned() -> AnalysedSession:
         sources=(SourceFile("trace", "name <of> a & b.csv", "0" * 64),),
         recording={"frames": len(ear)},
         warnings=("a <warning> & more",),
-        analysis_s=0.5,
         start=RecordingStart(datetime(2024, 5, 6, 7, 8, tzinfo=UTC), "as given"),
     )
     conditioning = analyse_conditioning(trace.timestamps_s, session.fec(), drawn.trials)
