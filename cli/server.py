@@ -4,11 +4,9 @@ import os
 import shlex
 import sys
 import tomllib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from threading import Thread
 from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import urlsplit
 
@@ -236,7 +234,7 @@ def serve(
     """Run a pool on this machine: SQLite and a folder, no other set-up.
 
     Prints the address and, at the first start on a terminal, the admin's token and a link for a
-    browser; Enter prints them again. Elsewhere the file first-token of the data folder has it.
+    browser. Elsewhere the file first-token of the data folder has it.
     Later a link can be made (--show-login, each works once), or another token ('poolctl admin
     recover'). Ctrl-C finishes the requests under way and stops. Without TLS (--self-signed,
     --tls-certificate, or a proxy), tokens can be read on their way.
@@ -289,12 +287,9 @@ def serve(
         invocation.note("stop with Ctrl-C")
         # Last, so that they are read before the lines of the log.
         if secret is not None:
-            rows.append(["admin token", f"{secret}  (shown only now, and again on Enter)"])
+            rows.append(["admin token", f"{secret}  (shown only now)"])
             rows.append(["in a browser", f"{link}  (logs in once, within 24 hours)"])
         invocation.print_reply(Reply(facts, TableText(["what", "value"], rows), [url]))
-        if secret is not None and sys.stdin.isatty() and not invocation.conventions.as_json:
-            again = partial(_show_login, settings, url, secret)
-            Thread(target=repeat_on_enter, args=(sys.stdin, again), daemon=True).start()
 
     run_server(settings, on_ready=show_address)
     return None
@@ -324,18 +319,6 @@ def _note_addresses(
         folder = shlex.quote(str(settings.data_folder))
         invocation.note(f"log in: poolctl serve --show-login --data {folder}")
         invocation.note(f"a new admin token: poolctl admin recover --data {folder}")
-
-
-def repeat_on_enter(lines: Iterable[str], show: Callable[[], None]) -> None:
-    """Call `show` after each line that is typed."""
-    for _ in lines:
-        show()
-
-
-def _show_login(settings: "PoolSettings", url: str, secret: str) -> None:
-    from pool_server.operations.maintenance import login_link
-
-    print(f"admin token   {secret}\nin a browser  {login_link(settings, url, secret)}", flush=True)
 
 
 # ``poolctl serve --check``: whether a pool can run with its settings.

@@ -1,16 +1,14 @@
 """Events that concern a site, written in the transaction of the act itself.
 
 Other nouns call `write_event` or `write_events` as the last step of an act. Programs read
-``/events``, oldest first, and may wait there for the next one.
+``/events``, oldest first.
 """
 
-import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-import anyio.to_thread
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, Query
 from sqlalchemy import select
 from sqlalchemy.orm import Session, contains_eager
 
@@ -18,8 +16,8 @@ from pool_server.database.engine import wait_for_turn
 from pool_server.database.records import EventRecord, SiteRecord
 from pool_server.http.identity import Caller, SignedIn, needs
 from pool_server.http.parameters import Limit, describe
-from pool_server.http.session import Parts, ProcessTraffic
-from pool_server.wire.activity import LONGEST_WAIT_S, EventKind, EventPage, EventResponse
+from pool_server.http.session import ReadingSession
+from pool_server.wire.activity import EventKind, EventPage, EventResponse
 from pool_server.wire.names import Name
 
 TITLES = {
@@ -64,7 +62,6 @@ def _shorten(text: str) -> str:
 
 router = APIRouter(tags=["events"], dependencies=[needs("events")])
 
-LOOK_INTERVAL_S = 0.5
 
 OfSite = Annotated[
     Name | None, Query(description="Default: your site. Only admins of the pool may name another.")
@@ -158,11 +155,9 @@ def read_events(
 
 
 @router.get("/events", summary="Read events")
-async def list_events(  # noqa: PLR0917 - FastAPI gives them by name
-    request: Request,
+def list_events(  # noqa: PLR0917 - FastAPI gives them by name
     caller: SignedIn,
-    parts: Parts,
-    traffic: ProcessTraffic,
+    session: ReadingSession,
     after: Annotated[int, Query(ge=0, le=2**62, description="`last_id` of the page before.")] = 0,
     kind: Annotated[EventKind | None, Query(description="Only events of this kind.")] = None,
     site: OfSite = None,
@@ -170,30 +165,10 @@ async def list_events(  # noqa: PLR0917 - FastAPI gives them by name
     newest: Annotated[
         bool, Query(description="The last `limit` events instead, newest first.")
     ] = False,
-    wait_s: Annotated[
-        float,
-        Query(
-            ge=0,
-            le=LONGEST_WAIT_S,
-            description="If there is no event yet, wait up to this many seconds for one.",
-        ),
-    ] = 0,
 ) -> EventPage:
     """Return the events of your site after an id, oldest first.
 
     Repeat with `after` set to `last_id`: no event is missed or repeated.
     """
     of_site = choose_site(caller, site)
-
-    def look() -> EventPage:
-        with parts.database.read() as session:
-            return read_events(session, of_site, after, kind=kind, limit=limit, newest=newest)
-
-    deadline = time.monotonic() + wait_s
-    while True:
-        page = await anyio.to_thread.run_sync(look)
-        if newest or page.items or time.monotonic() >= deadline or traffic.is_stopping:
-            return page
-        if await request.is_disconnected():
-            return page
-        await traffic.pause(LOOK_INTERVAL_S)
+    return read_events(session, of_site, after, kind=kind, limit=limit, newest=newest)

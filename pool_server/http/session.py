@@ -10,7 +10,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
-from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, suppress
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from typing import Annotated, cast
 
@@ -135,11 +135,6 @@ class Traffic:
                 self._from_address[address] -= 1
                 if not self._from_address[address]:
                     del self._from_address[address]
-
-    async def pause(self, longest_s: float) -> None:
-        """Wait so long, or until the process is about to end."""
-        with suppress(TimeoutError):
-            await asyncio.wait_for(self._stopping.wait(), longest_s)
 
     async def stop(self) -> None:
         """Say that the process is about to end, and wait for the requests under way by now.

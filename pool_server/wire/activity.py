@@ -7,9 +7,6 @@ from pydantic import AfterValidator, AwareDatetime, BaseModel, Field, StringCons
 
 from pool_server.wire.names import Name, Page
 
-LONGEST_WAIT_S = 20
-"""Maximum time that a request for events may wait for one."""
-
 EventKind = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z-]{0,30}\.[a-z][a-z-]{0,30}$")]
 
 

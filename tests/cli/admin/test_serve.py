@@ -14,7 +14,6 @@ from typing import Any
 import httpx
 import pytest
 
-from cli.server import repeat_on_enter
 from tests.cli.conftest import first_answer, first_token, run_here, start_process
 from tests.conftest import PROJECT_ROOT
 
@@ -106,9 +105,3 @@ def test_the_login_comes_last_on_a_terminal(tmp_path: Path) -> None:
             process.wait(540)
     lines = text.decode().splitlines()
     assert any(line.startswith("admin token") for line in lines[-6:]), lines
-
-
-def test_the_login_is_shown_again_on_enter() -> None:
-    shown: list[str] = []
-    repeat_on_enter(["\n", "\n"], lambda: shown.append("link"))
-    assert shown == ["link", "link"]

@@ -56,16 +56,6 @@ def test_a_site_reads_only_its_own_events(pool: PoolDriver) -> None:
     assert len(read(pool.admin, **flagged)["items"]) == 1
 
 
-def test_a_request_can_wait_for_an_event(pool: PoolDriver) -> None:
-    family = Family(pool, "wait")
-    family.add("a/model")
-    client = family.member("a")
-    with ThreadPoolExecutor(1) as worker:
-        waiting = worker.submit(read, client, wait_s=20)
-        family.withdraw("a/model", "other", client=pool.member(family.site("a"), "admin"))
-        assert [event["kind"] for event in waiting.result(540)["items"]] == ["version.withdrawn"]
-
-
 @pytest.mark.both_shapes
 def test_events_of_many_processes_arrive_in_order_without_gaps(pool: PoolDriver) -> None:
     family = Family(pool, "order")
