@@ -20,19 +20,18 @@ from urllib.parse import urlsplit
 
 from cli.frame.options import Option, command, single
 from cli.frame.output import Invocation, Reply, TableText
-from cli.frame.shell import CommandLine, Shell, program_name
+from cli.frame.shell import Shell, program_name
 from site_agent.errors import InvalidInputError
 from site_agent.plain_json import write_json
 
 app = single()
 
-_DEFAULT_FOLDER = Path("poolctl-quickstart")
 _ROUNDS = 3
 _PERSONS, _TEST_PERSONS = 60, 60
-# Small trees and few of them, one thread a command: each training takes seconds.
+# Small trees and few of them: each training takes seconds.
 _ERT = (
     "--for blinks --set num_trees_per_cascade_level=100 --set tree_depth=4 "
-    "--set oversampling_amount=20 --set threads=1 --no-training-scores"
+    "--set oversampling_amount=20 --no-training-scores"
 )
 
 
@@ -40,10 +39,9 @@ _ERT = (
 def quickstart(
     invocation: Invocation,
     *,
-    output: Annotated[
-        Path | None,
-        Option("A new or empty folder for all files. Default: ./poolctl-quickstart.", "FOLDER"),
-    ] = None,
+    output: Annotated[Path, Option("A new or empty folder for all files.", "FOLDER")] = Path(
+        "poolctl-quickstart"
+    ),
     site_count: Annotated[int, Option("Number of sites that train.", min=2, max=8)] = 3,
     seed: Annotated[int, Option("Seed of the synthetic persons.", min=0)] = 1,
 ) -> Reply:
@@ -53,7 +51,10 @@ def quickstart(
     merges and uploads the merged models; the sites refine the merged landmark model in rounds; and
     the lab finds the blinks in a synthetic video. Takes a few minutes.
     """
-    folder = _prepare_folder(output)
+    if output.exists() and (not output.is_dir() or any(output.iterdir())):
+        raise InvalidInputError(f"{output} is not an empty folder; name a new one with --output")
+    output.mkdir(parents=True, exist_ok=True)
+    folder = output
     sites = [f"site-{chr(ord('a') + index)}" for index in range(site_count)]
     started_s = time.monotonic()
     with Shell(invocation, folder) as shell:
@@ -85,33 +86,22 @@ def _face_journey(shell: Shell, sites: Sequence[str], seed: int) -> _Result:
     # Sites differ in who comes and how the room is lit; the test set is of all kinds.
     styles = [name for name in SITE_STYLES if name != "mixed"]
     shell.title(f"Draw faces for {len(sites)} sites, and a test set and a video of other persons")
-    shell.run_side_by_side(
-        *(
-            CommandLine(
-                f"dataset draw faces {site} --set images={2 * _PERSONS} --set persons={_PERSONS} "
-                f"--set first_person={index * _PERSONS} --set seed={seed + index} "
-                f"--set style={styles[index % len(styles)]}"
-            )
-            for index, site in enumerate(sites)
-        ),
-        CommandLine(
-            f"dataset draw faces test --set images={_TEST_PERSONS} --set persons={_TEST_PERSONS} "
-            f"--set first_person={len(sites) * _PERSONS} --set seed={seed + 1000}"
-        ),
-        CommandLine(f"dataset draw video our-lab/session.mp4 --set seed={seed + 1000}"),
+    for index, site in enumerate(sites):
+        shell.run(
+            f"dataset draw faces {site} --set images={2 * _PERSONS} --set persons={_PERSONS} "
+            f"--set first_person={index * _PERSONS} --set seed={seed + index} "
+            f"--set style={styles[index % len(styles)]}"
+        )
+    shell.run(
+        f"dataset draw faces test --set images={_TEST_PERSONS} --set persons={_TEST_PERSONS} "
+        f"--set first_person={len(sites) * _PERSONS} --set seed={seed + 1000}"
     )
+    shell.run(f"dataset draw video our-lab/session.mp4 --set seed={seed + 1000}")
     _register(shell, [*sites, "our-lab"])
     shell.title("Train a face detector and a landmark model of the eyes at each site")
-    shell.run_side_by_side(
-        *(
-            CommandLine(f"train {arguments}")
-            for site in sites
-            for arguments in (
-                f"hog-svm {site}/faces.xml -o {site}/face.svm --set threads=1 --no-training-scores",
-                f"ert {site}/faces.xml -o {site}/eyes.dat {_ERT}",
-            )
-        )
-    )
+    for site in sites:
+        shell.run(f"train hog-svm {site}/faces.xml -o {site}/face.svm --no-training-scores")
+        shell.run(f"train ert {site}/faces.xml -o {site}/eyes.dat {_ERT}")
     shell.title("Upload the sub-models; the pool checks each before it is shown")
     names = {"face.svm": "face", "eyes.dat": "eyes"}
     for site in sites:
@@ -139,9 +129,7 @@ def _face_journey(shell: Shell, sites: Sequence[str], seed: int) -> _Result:
     shell.title("Evaluate all models on persons nobody trained on")
     made_by = {"merged.svm": "mwma", "merged.dat": "wba-cascade", "refined.dat": "refined"}
     files = " ".join(f"our-lab/{name}" for name in made_by)
-    scored, *_ = shell.run_side_by_side(
-        CommandLine(f"evaluate {detectors} {landmarks} {files} test/faces.xml --set resamples=0")
-    )
+    scored = shell.run(f"evaluate {detectors} {landmarks} {files} test/faces.xml --set resamples=0")
     shell.title("Find the blinks in the video")
     shell.run(
         "blink our-lab/session.mp4 --detector our-lab/merged.svm --landmarks our-lab/refined.dat "
@@ -270,23 +258,3 @@ def next_lines(folder: Path, endpoint: str) -> list[str]:
         f"{poolctl} serve --data {folder / 'pool'} --port {port}   # the pool, with all models",
         f"POOL_HOME={lab} {poolctl} models ls   # in another terminal",
     ]
-
-
-def _prepare_folder(output: Path | None) -> Path:
-    """Return an empty folder: the one asked for, or the first free default name."""
-    folder = output or _DEFAULT_FOLDER
-    number = 1
-    while output is None and _is_taken(folder):
-        number += 1
-        folder = Path(f"{_DEFAULT_FOLDER}-{number}")
-    if _is_taken(folder):
-        raise InvalidInputError(
-            f"{folder} is not an empty folder; name a new one with --output, "
-            "or leave --output out for the next free name"
-        )
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
-
-
-def _is_taken(folder: Path) -> bool:
-    return folder.exists() and (not folder.is_dir() or any(folder.iterdir()))

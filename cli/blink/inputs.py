@@ -38,12 +38,7 @@ LandmarksOption = Annotated[
         "FILE|ADDRESS",
     ),
 ]
-SessionsArgument = Annotated[
-    list[Path],
-    Argument(
-        "A study of 'blink batch', a BIDS dataset, or folders of sessions.", "STUDY|SESSION..."
-    ),
-]
+SessionsArgument = Annotated[list[Path], Argument("Studies of 'blink batch'.", "STUDY...")]
 ANALYSIS_SETTINGS = CommandSettings(BlinkAnalysisSettings(), LEFT_OUT)
 
 

@@ -8,17 +8,15 @@ import shutil
 import sys
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, chdir, closing, contextmanager, redirect_stdout
-from dataclasses import dataclass
+from contextlib import ExitStack, chdir, contextmanager, redirect_stdout, suppress
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 from cli.frame.app import main
 from cli.frame.errors import CliError, ExitCode, Outcome
 from cli.frame.output import Invocation
 from site_agent.errors import InvalidInputError
-from site_agent.work.processes import Process, Program, run_programs, start_python, stop
+from site_agent.work.processes import Process, start_python, stop
 
 _POOL_START_TIMEOUT_S = 600.0
 """For a pool that hangs: the first start on a busy machine can take minutes."""
@@ -63,27 +61,6 @@ def _first_answer(process: Process) -> dict[str, Any]:
         timer.cancel()
 
 
-_SIDE_BY_SIDE = 2
-
-
-@dataclass(frozen=True)
-class CommandLine:
-    """One command line, and the machine (``POOL_HOME``) on which it is typed."""
-
-    arguments: str
-    home: str = ""
-    stdin: str = ""
-
-    @property
-    def text(self) -> str:
-        home = f"POOL_HOME={self.home} " if self.home else ""
-        return f"{home}poolctl {self.arguments}"
-
-    @property
-    def environment(self) -> dict[str, str]:
-        return {"POOL_HOME": self.home} if self.home else {}
-
-
 class _ShownText(io.StringIO):
     """The answer of a command that is shown on standard error, and as wide as that."""
 
@@ -95,7 +72,7 @@ class Shell:
     """Shows command lines and runs them in the folder of the quickstart, next to a pool.
 
     Commands run in this process: most take milliseconds, and starting a process would make that
-    a second. Long ones that do not depend on each other run as processes side by side.
+    a second.
     """
 
     def __init__(self, invocation: Invocation, folder: Path) -> None:
@@ -131,60 +108,35 @@ class Shell:
     def show(self, command_line: str, home: str) -> None:
         """Run a command, and show its answer as the user will see it."""
         answer = _ShownText()
-        self._run_here(CommandLine(command_line, home), answer)
+        self._run_here(command_line, home, "", answer)
         self._invocation.note(answer.getvalue().rstrip("\n"))
 
     def run(self, command_line: str, home: str = "", *, stdin: str = "") -> Any:
         """Run a command, and return the data of its answer."""
         answer = io.StringIO()
-        self._run_here(CommandLine(command_line, home, stdin), answer, "--json", "--quiet")
+        self._run_here(command_line, home, stdin, answer, "--json", "--quiet")
         return json.loads(answer.getvalue())["data"]
 
-    def run_side_by_side(self, *lines: CommandLine) -> list[Any]:
-        """Run commands as processes, two at a time, and return the data of their answers."""
-        with TemporaryDirectory() as folder:
-            answers = [Path(folder) / str(number) for number in range(len(lines))]
-            programs = {
-                answer.name: self._program(line, answer)
-                for line, answer in zip(lines, answers, strict=True)
-            }
-            with closing(run_programs(programs, at_once=_SIDE_BY_SIDE)) as ends:
-                for name, _code in ends:
-                    _data_of(lines[int(name)], (Path(folder) / name).read_text(encoding="utf-8"))
-            return [
-                _data_of(line, answer.read_text(encoding="utf-8"))
-                for line, answer in zip(lines, answers, strict=True)
-            ]
-
-    def _program(self, line: CommandLine, answer: Path) -> Program:
-        self._invocation.note(f"$ {line.text}")
-        arguments = [sys.executable, "-m", "cli", *shlex.split(line.arguments), "--json", "--quiet"]
-        return Program(arguments, Path("commands.log"), line.environment, answer)
-
-    def _run_here(self, line: CommandLine, answer: io.StringIO, *conventions: str) -> None:
-        self._invocation.note(f"$ {line.text}")
-        stdin, sys.stdin = sys.stdin, io.StringIO(line.stdin)
+    def _run_here(
+        self, command_line: str, home: str, stdin: str, answer: io.StringIO, *conventions: str
+    ) -> None:
+        shown = f"poolctl {command_line}"
+        if home:
+            shown = f"POOL_HOME={home} {shown}"
+        self._invocation.note(f"$ {shown}")
+        before, sys.stdin = sys.stdin, io.StringIO(stdin)
         try:
-            with _environment(line.environment), redirect_stdout(answer):
-                code = main([*shlex.split(line.arguments), *conventions])
+            with _environment({"POOL_HOME": home or None}), redirect_stdout(answer):
+                code = main([*shlex.split(command_line), *conventions])
         finally:
-            sys.stdin = stdin
+            sys.stdin = before
         if code == ExitCode.INTERRUPTED:
             raise KeyboardInterrupt
         if code != ExitCode.DONE:
-            _data_of(line, answer.getvalue())
-
-
-def _data_of(line: CommandLine, answer: str) -> Any:
-    """Return the data of an answer in JSON, or raise its error."""
-    try:
-        envelope = json.loads(answer)
-    except json.JSONDecodeError:
-        envelope = {"success": False, "error": {"message": "ended early; see commands.log"}}
-    if not envelope["success"]:
-        text = f"{line.text}: {envelope['error']['message']}"
-        raise CliError(text, Outcome(ExitCode.UNEXPECTED, "command_failed"))
-    return envelope["data"]
+            text = answer.getvalue()
+            with suppress(ValueError):
+                text = json.loads(text)["error"]["message"]
+            raise CliError(f"{shown}: {text}", Outcome(ExitCode.UNEXPECTED, "command_failed"))
 
 
 @contextmanager

@@ -11,7 +11,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,7 @@ from site_agent.secure.lab import Lab
 from site_agent.secure.party import Board
 from site_agent.secure.session import new_descriptor
 from site_agent.secure.verification import Mode
-from site_agent.work.processes import Program, end_with_parent, run_programs
+from site_agent.work.processes import end_with_parent, start, stop
 
 
 @dataclass(frozen=True)
@@ -96,20 +96,26 @@ def run_trial(
         path = folder / name / "trial.json"
         write_json(path, task)
         commands[name] = [sys.executable, "-m", "tests.benchmarks.secure_trial", str(path)]
-    parties = {
-        name: Program(
-            command,
-            folder / name / "log",
-            {
+    started_s = time.monotonic()
+    deadline_s = started_s + settings.timeout_seconds
+    with ExitStack() as stack:
+        parties = {}
+        for name, command in commands.items():
+            variables = {
                 "POOL_ENDPOINT": endpoint if endpoint_of is None else endpoint_of(name),
                 "POOL_TOKEN": tokens[name],
                 "POOL_HOME": str(folder / name / "home"),
-            },
-        )
-        for name, command in commands.items()
-    }
-    started_s = time.monotonic()
-    _hold_parties(parties, labs, settings.timeout_seconds)
+            }
+            log = stack.enter_context((folder / name / "log").open("wb"))
+            parties[name] = start(command, stdout=log, stderr=log, environment=variables)
+            stack.callback(stop, parties[name])
+        while any(parties[name].poll() is None for name in labs):
+            assert time.monotonic() < deadline_s, "labs are still at work"
+            for name, party in parties.items():
+                text = (folder / name / "log").read_text(encoding="utf-8")
+                assert party.poll() in {None, 0 if name in labs else None}, f"{name} ended: {text}"
+            time.sleep(0.1)
+        assert not any(parties[name].poll() for name in labs), "a lab failed; see its log"
     seconds = time.monotonic() - started_s
     results = {name: json.loads((folder / name / "found.json").read_text()) for name in labs}
     return TrialResult(
@@ -118,22 +124,6 @@ def run_trial(
         seconds=seconds,
         **_compare_sums(folder, labs, results, settings.parameters, charter),
     )
-
-
-def _hold_parties(parties: Mapping[str, Program], labs: Sequence[str], timeout_s: float) -> None:
-    """Run all parties until the labs have ended, and stop the servers."""
-    deadline_s, ended = time.monotonic() + timeout_s, set[str]()
-
-    def look() -> None:
-        assert time.monotonic() < deadline_s, f"{set(labs) - ended} are still at work"
-
-    with closing(run_programs(parties, on_look=look)) as ends:
-        for name, code in ends:
-            log = parties[name].log.read_text(encoding="utf-8")
-            assert (name in labs, code) == (True, 0), f"{name} ended: {log}"
-            ended.add(name)
-            if ended.issuperset(labs):
-                return
 
 
 def _make_charter(folder: Path, servers: Sequence[str], labs: Sequence[str]) -> Charter:

@@ -264,12 +264,6 @@ def _conditioning(session: AnalysedSession, conditioning: ConditioningResult) ->
             report_figures.TRIALS_CAPTION,
         ),
         _drawing(
-            report_figures.amplitude_figure(conditioning),
-            "CR amplitude of every trial with a CS",
-            "CR amplitude of each trial with a CS, in their order. Filled: CR; open: no CR; "
-            "cross: rejected, which is not the same as no response. Dotted: the CR criterion.",
-        ),
-        _drawing(
             report_figures.learning_figure(conditioning),
             "CR percentage over blocks of trials",
             "Share of CRs in blocks of trials with 95 % intervals (Wilson).",

@@ -157,27 +157,6 @@ def _draw_stimuli(
     axis.set_xlabel("time from the CS (ms)")
 
 
-def amplitude_figure(conditioning: ConditioningResult) -> "Figure | None":
-    """Draw the CR amplitude from trial to trial; None without a trial with a CS."""
-    trials = [result for result in conditioning.trials if result.has_cs]
-    if not trials:
-        return None
-    figure = plot_style.new_figure_with_margins(10.0, 2.6)
-    axis = figure.subplots()
-    axis.axhline(0.0, color=plot_style.SOFT, linewidth=0.8)
-    if conditioning.settings.cr_rule.value == "fec":
-        axis.axhline(conditioning.settings.cr_threshold, color="black", linestyle=":")
-    for number, result in enumerate(trials, start=1):
-        rejected = not result.valid or result.cr is None
-        amplitude = result.measures.cr_amplitude
-        shown = 0.0 if rejected and math.isnan(amplitude) else amplitude
-        fill = "black" if result.cr else "white"
-        axis.plot(number, shown, "kx" if rejected else "ko", markersize=5, markerfacecolor=fill)
-    axis.set(xlabel="trial with a CS", ylabel="CR amplitude (FEC)", xlim=(0, len(trials) + 1))
-    plot_style.draw_grid(axis)
-    return figure
-
-
 def learning_figure(conditioning: ConditioningResult) -> "Figure | None":
     """Draw CR percentage over blocks of trials; None for fewer than two blocks."""
     trials = [result for result in conditioning.trials if result.has_cs]

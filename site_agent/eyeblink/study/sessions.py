@@ -5,20 +5,18 @@ import json
 import math
 import os
 import shutil
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from site_agent.datasets.trials import Trial
 from site_agent.errors import StudyFolderError, writing_to
 from site_agent.eyeblink.batch.record import SessionRecord, read_record
-from site_agent.eyeblink.batch.sessions import session_number, settings_from_plain
+from site_agent.eyeblink.batch.sessions import settings_from_plain
 from site_agent.eyeblink.conditioning import ConditioningSettings
-from site_agent.eyeblink.conditioning.trials import read_trials_csv
 from site_agent.eyeblink.outputs.bids import DESCRIPTION, IGNORE, README
-from site_agent.eyeblink.session_folder import RECORD_NAME, find_output, find_outputs, study_folders
+from site_agent.eyeblink.session_folder import RECORD_NAME, study_folders
 from site_agent.eyeblink.session_reading import read_session
 from site_agent.eyeblink.study.criteria import RecordedSession
 from site_agent.plain_json import write_json
@@ -27,7 +25,7 @@ from site_agent.wording import count_words
 
 @dataclass(frozen=True)
 class SessionFolder:
-    """An analysed session with trials: its own folder, or one of its files in a BIDS dataset."""
+    """An analysed session with trials."""
 
     folder: Path
     participant: str
@@ -58,30 +56,22 @@ class StudySessions:
 
 
 def read_study(places: Sequence[Path | str]) -> StudySessions:
-    """Find the sessions with trials of a study, or of several folders.
-
-    `places`: studies of ``poolctl blink batch``, BIDS datasets, or folders of single sessions. Of a
-    study, sessions without a number are left out; others without one are numbered by participant in
-    the order in which they are found.
-    """
+    """Find the sessions with trials and a number of studies of ``poolctl blink batch``."""
     folders: list[SessionFolder] = []
-    latest: Counter[str] = Counter()
     without_trials = without_number = 0
     for place in map(Path, places):
         if not place.is_dir():
-            raise StudyFolderError(f"{place}: no such folder; expected a study or a session")
-        for folder in _session_folders(place):
-            session = _read(folder)
-            if session is None:
+            raise StudyFolderError(f"{place}: no such folder; expected a study")
+        for folder in study_folders(place):
+            record = read_record(folder)
+            if not record.trials:
                 without_trials += 1
-                continue
-            latest[session.participant] += 1
-            if math.isnan(session.number) and (folder / RECORD_NAME).is_file() and folder != place:
+            elif math.isnan(record.number):
                 without_number += 1
-                continue
-            if math.isnan(session.number):
-                session = replace(session, number=float(latest[session.participant]))
-            folders.append(session)
+            else:
+                settings = _conditioning(folder, record.request.settings)
+                labels = (record.participant, record.number, record.group)
+                folders.append(SessionFolder(folder, *labels, record.trials, settings))
     remarks = []
     if without_trials:
         remarks.append(f"{count_words(without_trials, 'session')} without trials left out")
@@ -89,43 +79,14 @@ def read_study(places: Sequence[Path | str]) -> StudySessions:
         remarks.append(f"{count_words(without_number, 'session')} without session_number left out")
     if not folders:
         listed = ", ".join(str(place) for place in places)
-        raise StudyFolderError("; ".join([f"{listed}: no session to compare", *remarks]))
+        hint = "expected a study of poolctl blink batch"
+        raise StudyFolderError("; ".join([f"{listed}: no session to compare", *remarks, hint]))
     if len({session.settings for session in folders}) > 1:
         remarks.append(
             "the sessions were analysed with different conditioning settings; those of "
             f"{folders[0].folder.name} are taken as the study's own"
         )
     return StudySessions(tuple(folders), folders[0].settings, tuple(remarks))
-
-
-def _session_folders(place: Path) -> list[Path]:
-    """Return the folders of a study's sessions, or a file of each session of a dataset."""
-    if (place / RECORD_NAME).is_file():
-        return [place]
-    return study_folders(place) or find_outputs(place, "frames.csv")
-
-
-def _read(folder: Path) -> SessionFolder | None:
-    if (folder / RECORD_NAME).is_file():
-        record = read_record(folder)
-        if not record.trials:
-            return None
-        settings = _conditioning(folder, record.request.settings)
-        labels = (record.participant, record.number, record.group)
-        return SessionFolder(folder, *labels, record.trials, settings)
-    try:
-        trials = read_trials_csv(find_output(folder, "trials.csv")).trials
-    except StudyFolderError:
-        return None
-    path = find_output(folder, "provenance.json")
-    try:
-        plain = dict(json.loads(path.read_text(encoding="utf-8"))["settings"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise StudyFolderError(f"{path}: has no settings that can be read ({error})") from error
-    labels_there = plain.get("labels") or {}
-    number = session_number(str(labels_there.get("session") or ""))
-    participant = str(labels_there.get("subject") or "")
-    return SessionFolder(folder, participant, number, "", trials, _conditioning(folder, plain))
 
 
 def _conditioning(folder: Path, settings: Mapping[str, Any]) -> ConditioningSettings:

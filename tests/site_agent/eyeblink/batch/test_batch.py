@@ -13,9 +13,7 @@ from site_agent.errors import BusyError, StudyFolderError
 from site_agent.eyeblink.batch import HIDDEN, run_batch
 from site_agent.eyeblink.batch.record import SessionOutcome, read_record
 from site_agent.eyeblink.batch.sessions import BatchSession, read_session_table
-from site_agent.eyeblink.conditioning import ConditioningSettings
 from site_agent.eyeblink.pipeline import TraceFile, run_blink_analysis
-from site_agent.eyeblink.session import BlinkAnalysisSettings
 from site_agent.eyeblink.session_folder import RECORD_NAME
 from site_agent.eyeblink.study import write_study
 from site_agent.eyeblink.study.criteria import compare_criteria, default_criteria
@@ -143,19 +141,8 @@ def test_the_own_criterion_counts_what_the_batch_counted(finished: Path) -> None
     assert compared.rows[0].n_valid == sum(int(row["n_cs_valid"]) for row in rows)
 
 
-@pytest.mark.slow
-def test_single_folders_make_a_study_too(table: Path, tmp_path: Path) -> None:
-    for name in ("p0s1", "p0s2"):
-        run_blink_analysis(
-            TraceFile(table.with_name(f"{name}.csv")),
-            out_dir=tmp_path / name,
-            trials=table.with_name(f"{name}_trials.csv"),
-            settings=BlinkAnalysisSettings(conditioning=ConditioningSettings(cr_threshold=0.2)),
-        )
-    study = read_study([tmp_path / "p0s1", tmp_path / "p0s2"])
-    assert [item.number for item in study.sessions] == [1, 2]
-    assert study.settings.cr_threshold == 0.2
-    with pytest.raises(StudyFolderError, match="no session to compare"):
+def test_a_folder_without_a_study_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(StudyFolderError, match="no session to compare; expected a study"):
         read_study([tmp_path])
 
 

@@ -57,28 +57,6 @@ def test_the_pictures_are_those_that_opencv_decodes(tmp_path: Path) -> None:
     capture.release()
 
 
-def test_variable_frame_rate_keeps_its_times(tmp_path: Path) -> None:
-    rng = np.random.default_rng(0)
-    times_s = np.concatenate([[0.0], np.cumsum(rng.uniform(0.01, 0.3, 80))])
-    path = tmp_path / "variable.mp4"
-    write_video(path, times_s.tolist())
-    with VideoReader(path) as reader:
-        found_s = [frame.timestamp_s for frame in reader.frames()]
-    assert found_s == pytest.approx(times_s.tolist(), abs=1e-4)
-
-
-def test_rotated_videos_come_out_upright(tmp_path: Path) -> None:
-    path = tmp_path / "phone.mp4"
-    write_video(path, STEADY_S[:5], rotation_deg=90)
-    with VideoReader(path) as reader:
-        upright = next(iter(reader.frames())).image
-    capture = cv2.VideoCapture(str(path))  # turns by itself
-    expected = cv2.cvtColor(capture.read()[1], cv2.COLOR_BGR2GRAY)
-    capture.release()
-    assert upright.shape == expected.shape
-    assert np.abs(upright.astype(int) - expected).mean() < 20
-
-
 def test_a_video_cut_off_gives_the_frames_before_the_cut(tmp_path: Path) -> None:
     path = tmp_path / "cut.mp4"
     write_video(path, [number / 30.0 for number in range(300)], faststart=True)
