@@ -16,22 +16,12 @@ from site_agent.datasets.check import check_datasets
 from site_agent.datasets.gaze.generic_layout import Row, read_patch
 from site_agent.datasets.records import FaceDataset
 from site_agent.evaluation.model_runs import evaluate_model
-from site_agent.eyeblink.video.recording import Recording
 from site_agent.pictures.images import UInt8, read_image
 from site_agent.training.ert import ErtSettings, train_ert
 from tests.site_agent.pictures.turned import STORED, save_turned
 
 UPRIGHT = np.random.default_rng(1).integers(0, 256, (36, 60), dtype=np.uint8)
 QUICK = ErtSettings(cascade_depth=2, num_trees_per_cascade_level=10, tree_depth=2)
-
-
-def read_frame(path: Path) -> UInt8:
-    return next(iter(Recording(path.parent, frame_rate_hz=30.0).open().frames())).image
-
-
-def read_seekable(path: Path) -> UInt8:
-    recording = Recording(path.parent, frame_rate_hz=30.0)
-    return recording.seekable(np.zeros(1)).picture(0)[..., 0]
 
 
 def read_eye(path: Path) -> UInt8:
@@ -41,8 +31,6 @@ def read_eye(path: Path) -> UInt8:
 
 READERS: dict[str, Callable[[Path], UInt8]] = {
     "predict": lambda path: read_image(path)[..., 0],
-    "blink of pictures": read_frame,
-    "review of pictures": read_seekable,
     "eye patches": read_eye,
 }
 
