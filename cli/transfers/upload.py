@@ -40,14 +40,6 @@ def upload(
     metric: versions.MetricOption = (),
     card: Annotated[Path | None, Option("The model card: Markdown with YAML front matter.")] = None,
     receipt: Annotated[Path | None, Option("A receipt that 'poolctl privacy probe' wrote.")] = None,
-    sidecars: Annotated[
-        bool,
-        Option(
-            "Read the sidecar files of the model: its recipe (FILE.recipe.json), labels and "
-            "scores, and terms of use (FILE.terms, one a line).",
-            name="--sidecars/--no-sidecars",
-        ),
-    ] = True,
     sign: Annotated[bool, Option("Sign the version if you have a key for the site.")] = True,
     dry_run: DryRunOption = False,
 ) -> Reply:
@@ -55,7 +47,8 @@ def upload(
 
     The pool checks digest and format before anyone sees the version. If the pool has the same file,
     its version is returned. To resume an interrupted upload, run the command again. Only the named
-    file leaves this machine.
+    file leaves this machine, with its description: options, and files next to it with its recipe
+    (FILE.recipe.json), labels, scores and terms of use (FILE.terms, one a line); see --dry-run.
     """
     from site_agent.pool.sidecars import ModelDescription
     from site_agent.tasks.uploading import prepare_upload, read_card_file
@@ -67,15 +60,7 @@ def upload(
     )
     with invocation.pool() as pool:
         prepared = prepare_upload(
-            invocation,
-            pool,
-            file,
-            name,
-            description,
-            fields=fields,
-            receipt=receipt,
-            sidecars=sidecars,
-            sign=sign,
+            invocation, pool, file, name, description, fields=fields, receipt=receipt, sign=sign
         )
         versions.question_label_keys(invocation, prepared.doubtful_labels)
         if dry_run:

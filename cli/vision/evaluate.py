@@ -82,9 +82,6 @@ class PostOptions:
     """The options of sending scores to the pool."""
 
     post: Annotated[bool, Option("Send the scores (never the data) to the pool.")] = False
-    despite_overlap: Annotated[
-        bool, Option("With --post: also send scores on training data, marked as such.")
-    ] = False
     dataset_name: Annotated[
         str, Option("With --post: a name for your data. Default: from its digest.", "NAME")
     ] = ""
@@ -104,10 +101,12 @@ class PostOptions:
         """Send the scores of those models that the pool has; name the others."""
         if not self.post:
             return []
-        split = _split_of_post(
-            self.split, learned=any(scored.trained_on), despite=self.despite_overlap
-        )
-        split = f"{split}-despite-findings".removeprefix("-") if scored.despite else split
+        if any(scored.trained_on):
+            raise UsageError(
+                "a model learned from pictures of this test, so no score is posted; test on others"
+            )
+        findings = f"{self.split}-despite-findings".removeprefix("-")
+        split = findings if scored.despite else self.split
         return _post(invocation, scored.models, scored.measured, self.dataset_name, split)
 
 
@@ -293,18 +292,6 @@ def _score_on_gaze(
     trained_on = gaze.warn_of_training_samples(invocation, files, samples, digests, lineages)
     measured = join_digests(person_digests(samples))
     return Scored(files, scored_models(files, scores), measured, trained_on, sound.despite)
-
-
-def _split_of_post(split: str, *, learned: bool, despite: bool) -> str:
-    """Return the part of the data as it is posted: scores on training data are marked."""
-    if not learned:
-        return split
-    if not despite:
-        raise UsageError(
-            "a model learned from pictures of this test, so no score is posted; test on others, or "
-            "give --despite-overlap, which marks the scores"
-        )
-    return f"{split}-training-data".removeprefix("-")
 
 
 def _post(

@@ -73,14 +73,12 @@ def prepare_upload(
     *,
     fields: Mapping[str, Any],
     receipt: Path | None = None,
-    sidecars: bool = True,
     sign: bool = True,
 ) -> PreparedUpload:
     """Complete the description of an upload, and refuse it where the pool would.
 
     `name`: ``[SITE/]NAME``. `fields`: Further ones of the version: description,
-    visibility, draft. `sidecars`: Read the files next to the model: its recipe, labels, scores and
-    terms of use.
+    visibility, draft. The files next to the model give recipe, labels, scores and terms of use.
     """
     if not file.is_file():
         kind = "a folder" if file.is_dir() else "no such file"
@@ -89,8 +87,7 @@ def prepare_upload(
     refuse_site_only(file)
     digest = file_digest(file)
     address = model_address(pool, name)
-    if sidecars:
-        description.add_sidecars(pool, file, digest)
+    description.add_sidecars(pool, file, digest)
     subjects = [digest, *description.input_digests]
     privacy = None if receipt is None else read_receipt_file(receipt, subjects)
     for note in description.notes:

@@ -156,7 +156,7 @@ def test_labels_wrap_and_columns_give_way_by_priority(monkeypatch: pytest.Monkey
     assert all(word in "\n".join(narrower).split() for word in LABELS.split())
 
 
-@pytest.mark.parametrize("count", range(3, 14))
+@pytest.mark.parametrize("count", [3, 4, 13])
 def test_no_number_is_broken(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
     names = [f"mean of group {number}" for number in range(count)]
     cells = [f"+{number}.12345e-05 to 3" for number in range(count)]

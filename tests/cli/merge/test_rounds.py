@@ -134,8 +134,6 @@ def test_two_rounds_give_what_refine_gives_on_one_machine(
     scored = poolctl(*test)
     assert f"your contribution to round {key}" in scored.err, "a refined model flatters too"
     assert poolctl(*test, "--post", "--json").error["code"] == "usage"
-    [posted] = poolctl(*test, "--post", "--despite-overlap", "--json").data["posted"]
-    assert posted["split"] == "training-data"
     others = poolctl("evaluate", "site-a/merged", faces["site-b"], "--set", "resamples=0")
     assert (others.code, others.err.count("was trained on")) == (0, 0)
     lineage = poolctl("models", "lineage", "site-b/refined").out

@@ -205,7 +205,6 @@ def test_what_lies_beside_a_model_is_taken_along(member: Run, here: Path) -> Non
     beside = here / "trained.svm.evaluation.json"
     beside.write_text(json.dumps(evaluation | {"training_images": 0}))
     assert member(*arguments).data["metrics"] == {"recall": 0.5}
-    assert member(*arguments, "--no-sidecars").data["labels"] == {"images": "11"}
     write_model(make_detector(6), model)
     data = member(*arguments).data
     assert data["labels"] == {"images": "11"}, "it was about another file"
