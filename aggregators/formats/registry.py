@@ -204,21 +204,17 @@ def _recognise_head(head: bytes, subject: str) -> ModelFormat[Any]:
 def _write_pieces(file: IO[bytes], pieces: Iterable[Buffer]) -> str:
     """Write and hash each piece while the next one is encoded; return the digest."""
     digest = hashlib.sha256()
-
-    def store(part: memoryview) -> None:
-        digest.update(part)
-        file.write(part)
-
     # Hashing and writing release the interpreter's lock, so they cost no time next to the encoding
     # of the next piece. One piece at a time is under way, which bounds the memory.
-    with ThreadPoolExecutor(max_workers=1, thread_name_prefix="write-model") as background:
-        pending: Future[None] | None = None
+    with ThreadPoolExecutor(max_workers=2, thread_name_prefix="write-model") as background:
+        pending: list[Future[Any]] = []
         for piece in pieces:
-            if pending is not None:
-                pending.result()
-            pending = background.submit(store, view_bytes(piece))
-        if pending is not None:
-            pending.result()
+            for stored in pending:
+                stored.result()
+            part = view_bytes(piece)
+            pending = [background.submit(file.write, part), background.submit(digest.update, part)]
+        for stored in pending:
+            stored.result()
     return digest.hexdigest()
 
 

@@ -7,6 +7,7 @@ rounds, and states of optimisers.
 import errno
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
@@ -315,16 +316,26 @@ def _load(
     """Read the files, each distinct one once."""
     models: dict[str, model_types.MergeInput] = {}
     digests = []
-    for number, (entry, name) in enumerate(zip(inputs, names, strict=True)):
-        report(_READ * number / len(inputs), f"reading {name}")
-        if isinstance(entry, Path | str):
-            digest = file_digest(Path(entry))
-            if digest not in models:
-                models[digest] = read_input(Path(entry))
-        else:
-            digest = digest_input(entry)
-            models.setdefault(digest, entry)
-        digests.append(digest)
+    background = ThreadPoolExecutor(max_workers=1, thread_name_prefix="read-models")
+    try:
+        # The next file is hashed while this one is decoded.
+        coming = {
+            number: background.submit(file_digest, Path(entry))
+            for number, entry in enumerate(inputs)
+            if isinstance(entry, Path | str)
+        }
+        for number, (entry, name) in enumerate(zip(inputs, names, strict=True)):
+            report(_READ * number / len(inputs), f"reading {name}")
+            if isinstance(entry, Path | str):
+                digest = coming[number].result()
+                if digest not in models:
+                    models[digest] = read_input(Path(entry))
+            else:
+                digest = digest_input(entry)
+                models.setdefault(digest, entry)
+            digests.append(digest)
+    finally:
+        background.shutdown(cancel_futures=True)
     return _LoadedInputs(
         models=tuple(models[digest] for digest in digests),
         digests=tuple(digests),
