@@ -14,6 +14,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
 
@@ -242,13 +243,13 @@ class JobFolder:
         folder = self.place / number
         if state == "done":
             write_json(folder / "result.json", result or {}, mode=0o600)
+        self.note(number, f"{state}: {reason}" if reason else state)
         before = self._state(number)
         ended = replace(before, state=state, reason=reason, text="", ended=time.time())
         share = 1.0 if state == "done" else before.share
         self.write_state(number, replace(ended, process=None, share=share, seconds_left=None))
         for name in (_CANCEL, _QUEUED, _CLAIMED):
             (folder / name).unlink(missing_ok=True)
-        self.note(number, f"{state}: {reason}" if reason else state)
 
     def cancel(self, number: str) -> None:
         """Stop a job: at once where it waits, by its runner where it runs."""
@@ -295,14 +296,17 @@ class JobFolder:
                 f"job {view.job.id}: is {view.state.state}; stop it first: "
                 f"poolctl jobs cancel {view.job.id}"
             )
-        shutil.rmtree(self.path(number))
+        # Its process may be about to remove the last files that say it runs.
+        removed = self.place / f".removed-{view.job.id}"
+        self.path(view.job.id).rename(removed)
+        shutil.rmtree(removed)
 
     def recover(self) -> None:
         """Put jobs of processes that are gone back into the queue, the second time as failed.
 
-        Only for the one runner. Also removes jobs that were not added whole, and old ones.
+        Only for the one runner. Also removes old jobs, and those not added or removed whole.
         """
-        for path in self.place.glob(".new-*"):
+        for path in chain(self.place.glob(".new-*"), self.place.glob(".removed-*")):
             with suppress(OSError):  # a new one is being added at this moment
                 if time.time() - path.stat().st_mtime > _ADDED_WITHIN_S:
                     shutil.rmtree(path)

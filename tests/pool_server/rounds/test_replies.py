@@ -71,7 +71,7 @@ def test_a_reply_goes_with_the_result(pool: PoolDriver) -> None:
     assert pool.member(SITES[1]).get(gone["deleted"]).status_code == 404
     withdrawn = pool.member(SITES[0]).post(
         f"{model}/withdrawn/versions/1/withdraw",
-        json={"reason": "data-error", "explanation": "x", "effect": "refuse"},
+        json={"reason": "consent-withdrawn", "explanation": "x"},
     )
     assert withdrawn.is_success, withdrawn.text
     assert pool.member(SITES[1]).get(gone["withdrawn"]).status_code == 410
