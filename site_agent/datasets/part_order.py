@@ -1,9 +1,9 @@
 """Finding landmarks in the wrong order by where they lie.
 
-A face with iBUG's landmarks is laid over the mean face by turning, scaling and shifting. When it
-fits much better with its landmarks in another order - left and right exchanged, sorted as text,
-counted one off - that is its most likely fault. Faces turned well away still fit best in their own
-order. Faces with other landmarks are not judged.
+A face is laid over a reference (iBUG's mean face, or the mean of the data set's faces) by turning,
+scaling and shifting. When it fits much better with its landmarks in another order - left and right
+exchanged, sorted as text, counted one off - that is its most likely fault. Faces turned well away
+still fit best in their own order.
 
 A misfit is the part of a shape's extent that turning, scaling and shifting cannot explain, from
 0 to 1. Real faces differ from the mean face by up to 0.1, in a wrong order by 0.25 and more.
@@ -18,14 +18,17 @@ from site_agent.datasets import landmark_schemes, records
 
 Complex = NDArray[np.complex128]
 
-# Fewer landmarks do not show an order.
+# Fewer landmarks, or fewer faces to compare with, do not show an order.
 _FEWEST_PARTS = 5
+_FEWEST_FACES = 5
+_MOST_COMPARED = 500
 _SUSPECT = 0.15
 _CLEARLY_BETTER = 0.5
 _ODD = 0.4
 # A mean shape has no outliers, but that of faces turned by 90 degrees has a misfit up to 0.65.
 _MEAN_CLEARLY_BETTER = 0.25
 _MEAN_ODD = 0.8
+_ROUNDS = 5
 
 
 def unsorted_names(names: Sequence[str]) -> str:
@@ -55,11 +58,15 @@ def misordered_faces(
     (image, box, text, certain)
         The fault; `certain` is False where a face only looks odd.
     """
-    reference = _reference(names)
+    faces = [
+        (image, box, as_complex(records.parts_array(box, names)))
+        for image, box in dataset.boxes()
+        if box.parts
+    ]
+    reference = _reference(names, [points for _, _, points in faces])
     if reference is None:
         return
-    for image, box in dataset.boxes():
-        points = as_complex(records.parts_array(box, names))
+    for image, box, points in faces:
         marked = np.isfinite(points) & np.isfinite(reference)
         if marked.sum() < _FEWEST_PARTS:
             continue
@@ -114,7 +121,7 @@ def face_turn(box: records.FaceBox, names: Sequence[str]) -> float | None:
 
     `names`: The landmarks of the data set; those of a group of iBUG's 68 are known.
     """
-    reference = _reference(names)
+    reference = _reference(names, [])
     points = as_complex(records.parts_array(box, names))
     if reference is None or (np.isfinite(points) & np.isfinite(reference)).sum() < _FEWEST_PARTS:
         return None
@@ -147,13 +154,34 @@ def _other_orders(points: Complex) -> Iterator[tuple[str, Complex]]:
             yield f"are in the order of their numbers as text ({first}, 10, 11 ...)", ordered
 
 
-def _reference(names: Sequence[str]) -> Complex | None:
-    """Return the mean face at landmarks of iBUG's 68; None for another scheme."""
+def _reference(names: Sequence[str], faces: Sequence[Complex]) -> Complex | None:
     places = landmark_schemes.ibug_places(names)
-    if not places:
+    if places:
+        reference = np.full(len(names), complex(np.nan, np.nan))
+        reference[list(places.values())] = as_complex(landmark_schemes.ibug_mean_face())[
+            list(places)
+        ]
+        return reference
+    whole = [points for points in faces if np.isfinite(points).all()]
+    if len(whole) < _FEWEST_FACES or len(names) < _FEWEST_PARTS:
         return None
-    reference = np.full(len(names), complex(np.nan, np.nan))
-    reference[list(places.values())] = as_complex(landmark_schemes.ibug_mean_face())[list(places)]
+    # Some hundreds of faces show their common shape; all with all would not fit into memory.
+    picks = np.linspace(0, len(whole) - 1, min(len(whole), _MOST_COMPARED)).round().astype(int)
+    return _consensus(np.stack([whole[index] for index in picks]))
+
+
+def _consensus(faces: Complex) -> Complex:
+    """Return the median of faces laid over each other; a few wrong ones do not move it."""
+    centred = faces - faces.mean(axis=1, keepdims=True)
+    sizes = np.linalg.norm(centred, axis=1, keepdims=True)
+    centred = centred[(sizes > 0)[:, 0]] / sizes[sizes > 0][:, None]
+    # Begin with the face that is nearest to all others.
+    likeness = np.abs(centred.conj() @ centred.T)
+    reference: Complex = centred[int(np.argmax(np.median(likeness, axis=1)))]
+    for _ in range(_ROUNDS):
+        turns = (centred.conj() * reference).sum(axis=1, keepdims=True)
+        laid = centred * turns / np.abs(turns)
+        reference = np.median(laid.real, axis=0) + 1j * np.median(laid.imag, axis=0)
     return reference
 
 

@@ -8,9 +8,15 @@ import pytest
 
 from site_agent.datasets.check import check_datasets
 from site_agent.datasets.conversion import renumber_parts
-from site_agent.datasets.landmark_schemes import IBUG_MIRROR, expand_parts
+from site_agent.datasets.landmark_schemes import IBUG_MIRROR, expand_parts, ibug_mean_face
 from site_agent.datasets.part_order import misordered_faces, unsorted_names
-from site_agent.datasets.records import AnnotatedImage, FaceBox, FaceDataset, part_names
+from site_agent.datasets.records import (
+    AnnotatedImage,
+    FaceBox,
+    FaceDataset,
+    numbered_parts,
+    part_names,
+)
 from tests.site_agent.datasets.drawn import face_box, face_points, faces_in
 
 BY_TEXT = sorted(range(68), key=str)
@@ -62,6 +68,24 @@ def test_an_excerpt_and_missing_landmarks() -> None:
     box = replace(box, parts={k: at for k, at in box.parts.items() if np.isfinite(at).all()})
     whole = AnnotatedImage(Path("b.png"), (face_box(points),))
     assert told(FaceDataset(None, images=(AnnotatedImage(Path("a.png"), (box,)), whole))) == []
+
+
+def test_other_schemes_are_held_against_each_other() -> None:
+    shape = ibug_mean_face()[[0, 8, 16, 30, 36, 39, 42, 45, 48, 54]]
+    images = []
+    rng = np.random.default_rng(5)
+    for i in range(8):
+        points = shape + rng.normal(0, 3, shape.shape)
+        if i == 6:
+            points = points * (-1, 1)
+        images.append(
+            AnnotatedImage(Path(f"{i}.png"), (FaceBox(0, 0, 50, 50, numbered_parts(points)),))
+        )
+    dataset = FaceDataset(None, images=tuple(images))
+    faces = list(misordered_faces(dataset, part_names(dataset)))
+    assert [image.path.name for image, *_ in faces] == ["6.png"]
+    few = FaceDataset(None, images=tuple(images[5:8]))
+    assert list(misordered_faces(few, part_names(few))) == []
 
 
 def test_names_without_leading_zeros(tmp_path: Path) -> None:
