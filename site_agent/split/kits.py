@@ -49,11 +49,23 @@ class SplitKit(Kit):
 
 
 def read_kit(folder: Path, *roles: str) -> SplitKit:
-    """Return the kit in a folder."""
+    """Return the kit in a folder.
+
+    Raises `InvalidInputError`: no kit, another role, or a training that processes do not hold.
+    """
     facts = read_facts(folder, *roles)
+    # Kits of earlier versions name the noise; it is Laplace noise now.
+    noise = facts["plan"].pop("noise", "laplace")
+    if noise != "laplace":
+        raise InvalidInputError(
+            f"{folder}: found a kit with {noise} noise, expected laplace",
+            hint="make new kits ('poolctl split provision')",
+        )
+    plan = read_split_plan(facts["plan"])
+    _require_held_by_processes(plan)
     return SplitKit(
         folder.resolve(), facts["role"], facts["name"], facts["addresses"],
-        read_split_plan(facts["plan"]), tuple(facts["sites"]), facts["first_client"],
+        plan, tuple(facts["sites"]), facts["first_client"],
         facts["first_server"], facts["round_limit_s"], facts.get("client_seed"),
         facts["drawn_by"], facts["charter"],
     )  # fmt: skip
@@ -144,11 +156,7 @@ def _require_possible(
     require_names(names, addresses)
     if len(names) < FEWEST_SITES:
         raise InvalidInputError(f"found {len(names)} sites, expected at least {FEWEST_SITES}")
-    if plan.variant not in ("v1", "mean-smashed"):
-        raise InvalidInputError(
-            f"variant {plan.variant}: processes hold v1 and mean-smashed",
-            hint="'poolctl split simulate' and 'study split' hold the others in one process",
-        )
+    _require_held_by_processes(plan)
     if charter is None and plan.variant == "mean-smashed":
         raise InvalidInputError(
             "mean-smashed needs a secure sum, as the main server would see the smashed data before "
@@ -162,3 +170,11 @@ def _require_possible(
         )
     if plan.is_private and plan.dp_covers == "person":
         raise InvalidInputError(PERSONS_IN_ONE_PROCESS)
+
+
+def _require_held_by_processes(plan: SplitPlan) -> None:
+    if plan.variant not in ("v1", "mean-smashed"):
+        raise InvalidInputError(
+            f"variant {plan.variant}: processes hold v1 and mean-smashed",
+            hint="'poolctl split simulate' and 'study split' hold the others in one process",
+        )

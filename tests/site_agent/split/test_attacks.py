@@ -1,5 +1,6 @@
 """Attacks of the maker of a client part and of the main server, and the site's answers."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,11 +12,11 @@ from aggregators.methods.round_options import LocalTraining
 from aggregators.models import Float32, StateDict
 from site_agent.datasets.gaze.records import GazeSamples
 from site_agent.datasets.synthetic.eye_patches.dataset import RenderSettings, render_person
-from site_agent.errors import ContributionWithheldError, TrainingFailedError
+from site_agent.errors import ContributionWithheldError, InvalidInputError, TrainingFailedError
 from site_agent.networks.modules import new_network
 from site_agent.split.cuts import find_cut
 from site_agent.split.frozen import smash
-from site_agent.split.kits import draw_client_part, provision, read_kit
+from site_agent.split.kits import SplitKit, draw_client_part, provision, read_kit
 from site_agent.split.part_checks import (
     audit_client_part,
     distance,
@@ -74,6 +75,23 @@ def test_sites_repeat_the_first_part_and_the_server_cannot(tmp_path: Path) -> No
     assert None not in seeds
     assert kits["server"].client_seed is None
     require_known_origin(kits["site-0"], "")
+
+
+def test_kits_of_earlier_versions_are_read_or_refused_by_name(tmp_path: Path) -> None:
+    make_kits(tmp_path, PLAN)
+    file = tmp_path / "site-0" / "kit.json"
+    facts = json.loads(file.read_text())
+
+    def read(**changes: str) -> SplitKit:
+        file.write_text(json.dumps({**facts, "plan": {**facts["plan"], **changes}}))
+        return read_kit(file.parent)
+
+    assert read(noise="laplace").plan == PLAN
+    with pytest.raises(InvalidInputError, match="gaussian noise, expected laplace"):
+        read(noise="gaussian")
+    for variant in ("v2", "frozen-client"):
+        with pytest.raises(InvalidInputError, match=f"{variant}: processes hold v1"):
+            read(variant=variant)
 
 
 def test_a_part_that_the_aggregator_swaps_is_refused() -> None:
