@@ -16,7 +16,7 @@ from site_agent.errors import InvalidInputError, TrainingDataError
 from site_agent.settings import Settings
 from site_agent.training import windows
 
-_MOST_UPSAMPLING = 4
+MOST_UPSAMPLING = 4
 _Side = Annotated[int, Field(ge=16, le=1000)]
 
 
@@ -31,7 +31,7 @@ class HogSvmSettings(Settings, error=InvalidInputError):
     """Width and height of the sliding window; detectors can be merged (MWMA) only when theirs are
     equal, so this fixes it for boxes of any shape: where the mean box has another shape,
     all boxes are first given the window's, about their centres."""
-    upsample: int = Field(default=0, ge=0, le=_MOST_UPSAMPLING)
+    upsample: int = Field(default=0, ge=0, le=MOST_UPSAMPLING)
     """How many times at most images are doubled so that small faces fill the window; they are
     doubled only while a box cannot be reached, and the detector file says how often."""
     flips: bool = False
@@ -159,7 +159,7 @@ def _with_upsampling(
 
 def _way_out(plan: DetectorPlan, settings: HogSvmSettings, count: int) -> str:
     ways = []
-    for times in range(settings.upsample + 1, _MOST_UPSAMPLING):
+    for times in range(settings.upsample + 1, MOST_UPSAMPLING + 1):
         if not any(windows.unreachable_boxes(boxes, plan.window, times) for boxes in plan.boxes):
             ways.append(
                 f"double the images first (--set upsample={times}), which reaches all boxes"

@@ -21,7 +21,8 @@ from site_agent.errors import InvalidInputError, TrainingDataError
 from site_agent.evaluation.landmark_scores import CLOSED_EAR, normaliser_for
 from site_agent.plain_json import write_json
 from site_agent.settings import Settings
-from site_agent.training.detector_plan import HogSvmSettings, plan_detector
+from site_agent.training import windows
+from site_agent.training.detector_plan import MOST_UPSAMPLING, HogSvmSettings, plan_detector
 from site_agent.training.worker_process import read_ert_progress, require_memory, run_worker
 from site_agent.training_record import DataSummary, TrainingResult, begin_training
 from site_agent.work import Progress, no_progress, part_of
@@ -332,20 +333,41 @@ def unlearnable_boxes(
     """Find the boxes that no position of a detector's window covers well enough.
 
     They are warnings: landmark training can use such boxes, and detector training can ignore them.
-    Of `settings` the window size and the doublings of the images count.
+    Each says why, and how often the images would have to be doubled, where that helps. Of
+    `settings` the window size and the doublings of the images count.
     """
     if not any(True for _ in dataset.boxes()):
         return []
+    size = settings.target_size_px
+    window = windows.DetectionWindow(*size)
     try:
-        problems = plan_detector(dataset, replace(settings, ignore_unreachable=True)).left_out
-    except TrainingDataError as error:  # no box at all can be learned
-        problems = tuple(error.problems)
-    way = f"; images doubled once more (upsample={settings.upsample + 1}) may reach it"
-    place = dataset.path or dataset.images[0].path
-    return [
-        Finding("warning", "unreachable-box", place, line, f"{text}{way}")
-        for line, text in problems
-    ]
+        reshaped = plan_detector(dataset, replace(settings, ignore_unreachable=True)).reshaped
+    except TrainingDataError:  # no box at all can be learned
+        reshaped = (
+            windows.area_for_window([box.corners for _, box in dataset.boxes()], size) is None
+        )
+    findings = []
+    for image in dataset.images:
+        kept = [box for box in image.boxes if not box.ignore]
+        corners = [box.corners for box in kept]
+        if reshaped:
+            corners = [windows.with_window_shape(box, size) for box in corners]
+        for miss in windows.unreachable_boxes(corners, window, settings.upsample):
+            way = _doublings(corners, miss.index, window, settings.upsample)
+            text = f"{image.path}: the box {miss.reason}{way}"
+            line = kept[miss.index].line
+            place = dataset.path or image.path
+            findings.append(Finding("warning", "unreachable-box", place, line, text))
+    return findings
+
+
+def _doublings(
+    corners: Sequence[windows.Corners], index: int, window: windows.DetectionWindow, upsample: int
+) -> str:
+    for times in range(upsample + 1, MOST_UPSAMPLING + 1):
+        if all(box.index != index for box in windows.unreachable_boxes(corners, window, times)):
+            return f"; with upsample={times} it is reached"
+    return ""
 
 
 IMAGE_COUNT = 250
