@@ -4,6 +4,7 @@ import hashlib
 import math
 import os
 import re
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
@@ -17,8 +18,9 @@ from site_agent.eyeblink.openness.traces import looks_like_trace
 from site_agent.eyeblink.outputs.registry import ON_REQUEST
 from site_agent.eyeblink.session import BlinkAnalysisSettings
 from site_agent.eyeblink.session_folder import SessionLabels
+from site_agent.eyeblink.video.recording import FROM_IMAGES
 from site_agent.named_files import find_named
-from site_agent.pictures.images import is_clutter
+from site_agent.pictures.images import IMAGE_SUFFIXES, is_clutter
 from site_agent.plain_json import plain
 from site_agent.settings import list_settings, with_values
 from site_agent.text_tables import TableRow, TextTable, read_table
@@ -165,6 +167,8 @@ VIDEO_SUFFIXES = frozenset(
     )
 )
 TRACE_SUFFIXES = frozenset({".csv", ".tsv", ".txt"})
+# Fewer are figures, not a recording.
+_FEWEST_IMAGES = 10
 BIDS_COLUMNS = ("bids_subject", "bids_session", "task")
 """Settings of a session that its BIDS names come from."""
 
@@ -214,8 +218,10 @@ def find_sessions(folder: Path, *, videos: bool, leave_out: Path | None = None) 
     content. ``NAME_trials.csv`` (also ``_events`` and ``_ttl``) holds the trials of the recording
     ``NAME``. Names such as ``sub-01_ses-2`` give participant and session.
 
-    The folder `leave_out`, the study's own, is not searched.
+    Folders of images are left out with a remark. The folder `leave_out`, the study's own, is not
+    searched.
     """
+    images: Counter[Path] = Counter()
     recordings: list[Path] = []
     trials: dict[Path, Path] = {}
     others: list[Path] = []
@@ -228,7 +234,14 @@ def find_sessions(folder: Path, *, videos: bool, leave_out: Path | None = None) 
             recordings.append(path)
         elif suffix in TRACE_SUFFIXES and not videos and not path.stem.endswith("_truth"):
             (recordings if looks_like_trace(path) else others).append(path)
-    remarks = []
+        elif suffix in IMAGE_SUFFIXES and path.parent != folder:
+            images[path.parent] += 1
+    remarks = [
+        f"{place.relative_to(folder).as_posix()}/: a folder of images, left out; make a video of "
+        f"them ({FROM_IMAGES})"
+        for place, count in images.items()
+        if videos and count >= _FEWEST_IMAGES
+    ]
     if others:
         names = ", ".join(path.name for path in others)
         remarks.append(f"not traces of eye aspect ratios, left out: {names}")

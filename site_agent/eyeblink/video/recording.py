@@ -18,6 +18,9 @@ from site_agent.pictures.video_reading import DecodingReport, FrameSource, Video
 from site_agent.text_tables import read_table
 from site_agent.wording import count_words
 
+FROM_IMAGES = "ffmpeg -framerate RATE -i NAME%04d.png -c:v ffv1 session.mkv"
+"""Makes a video of a folder of images."""
+
 
 @dataclass(frozen=True)
 class Recording:
@@ -33,9 +36,8 @@ class Recording:
         """Open it from the beginning."""
         if self.path.is_dir():
             raise VideoFileError(
-                f"{self.path}: is a folder, expected a video; make one of its images (ffmpeg "
-                "-framerate RATE -i NAME%04d.png -c:v ffv1 session.mkv), and give uneven times "
-                "with --timestamps"
+                f"{self.path}: is a folder, expected a video; make one of its images "
+                f"({FROM_IMAGES}), and give uneven times with --timestamps"
             )
         clock = open_clock(self.path, self.timestamps, self.frame_rate_hz)
         reader = VideoReader(self.path, pixels=pixels, clock=clock, bits=self.bits, fields=True)

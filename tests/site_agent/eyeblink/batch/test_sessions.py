@@ -107,6 +107,18 @@ def test_a_folder_is_looked_through(tmp_path: Path) -> None:
     assert video.trials == tmp_path / "sub-01_ses-2_task-x_trials.csv"
 
 
+def test_folders_of_images_are_left_out_with_a_remark(tmp_path: Path) -> None:
+    names = ["a.mp4", "figures/1.png", *(f"day 2/{number:04}.png" for number in range(10))]
+    for name in names:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(b"")
+    found = find_sessions(tmp_path, videos=True)
+    assert [item.name for item in found.sessions] == ["a"]
+    [remark] = found.remarks
+    assert remark.startswith("day 2/: a folder of images, left out; make a video")
+    assert "ffmpeg" in remark
+
+
 def test_names_of_folders_and_numbers_of_labels() -> None:
     assert name_problem("p1 day 2_ä") == ""
     for name in ("", ".x", "a/b", "a\\b", "a:b", "x" * 200, "ends."):

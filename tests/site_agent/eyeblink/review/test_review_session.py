@@ -181,6 +181,18 @@ def test_damaged_results_are_refused(
         open_review(trace_session)
 
 
+def test_the_review_of_an_image_folder_says_that_it_has_no_pictures(trace_session: Path) -> None:
+    provenance = trace_session / "provenance.json"
+    facts = json.loads(provenance.read_text())
+    facts["sources"][0]["role"] = "images"
+    provenance.write_text(json.dumps(facts))
+    with open_review(trace_session) as review:
+        assert review.video is None
+        assert "folder of images, which a review no longer shows" in review.warnings[0]
+    with pytest.raises(ReviewOutdatedError, match="comes from a folder of images"):
+        open_review(trace_session, video=trace_session / "eye.mp4")
+
+
 @pytest.mark.slow
 def test_sessions_with_bids_names_are_reviewed_where_their_files_lie(tmp_path: Path) -> None:
     dataset = tmp_path / "dataset"
