@@ -112,9 +112,9 @@ def test_folders_of_images_are_left_out_with_a_remark(tmp_path: Path) -> None:
     for name in names:
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_bytes(b"")
-    found = find_sessions(tmp_path, videos=True)
-    assert [item.name for item in found.sessions] == ["a"]
-    [remark] = found.remarks
+    listed = find_sessions(tmp_path, videos=True)
+    assert [item.name for item in listed.sessions] == ["a"]
+    [remark] = listed.remarks
     assert remark.startswith("day 2/: a folder of images, left out; make a video")
     assert "ffmpeg" in remark
 
