@@ -201,6 +201,16 @@ def test_a_series_is_covered_as_a_whole() -> None:
     assert find_noise_multiplier(3.0, 1e-5, 0.1, 70) > one
 
 
+@pytest.mark.filterwarnings("ignore:Optimal order")
+def test_less_noise_is_asked_for_than_by_renyi() -> None:
+    from opacus.accountants.utils import get_noise_multiplier
+
+    by_renyi = get_noise_multiplier(
+        target_epsilon=3.0, target_delta=1e-5, sample_rate=0.1, steps=70, accountant="rdp"
+    )
+    assert 0.85 * by_renyi < find_noise_multiplier(3.0, 1e-5, 0.1, 70) < 0.96 * by_renyi
+
+
 def test_an_epsilon_that_no_noise_reaches_is_refused() -> None:
     with pytest.raises(InvalidInputError, match=r"no noise keeps 1 step within epsilon 0\.05"):
         find_noise_multiplier(0.05, 1e-5, 1.0, 1)

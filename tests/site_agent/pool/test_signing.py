@@ -272,6 +272,31 @@ def test_nothing_that_was_signed_can_be_changed(lab: Lab, reader: PoolClient, wa
     assert list(trust.all_trusted_keys()) == [], "and nobody trusted"
 
 
+def test_another_file_cannot_take_a_name(lab: Lab, reader: PoolClient) -> None:
+    """A statement of one version is worth nothing on another."""
+    good, other = lab.publish("good", 20), lab.publish("other", 21)
+    ids = {item: version_id(lab.driver, item) for item in (good, other)}
+    with inside(lab.driver) as session:
+        envelope = dict(session.get_one(StatementRecord, ids[good]).envelope)
+    change(
+        lab.driver,
+        update(StatementRecord)
+        .where(StatementRecord.version_id == ids[other])
+        .values(envelope=envelope),
+    )
+    with pytest.raises(SignatureError, match="digest"):
+        reader.download(other)
+    # Not even under another name with the same bytes.
+    change(
+        lab.driver,
+        update(ModelVersionRecord)
+        .where(ModelVersionRecord.id == ids[other])
+        .values(digest=reader.version(good).digest, size_bytes=reader.version(good).size_bytes),
+    )
+    with pytest.raises(SignatureError, match="name"):
+        reader.download(other)
+
+
 def test_a_changed_key_is_refused_until_it_is_trusted(lab: Lab, reader: PoolClient) -> None:
     reader.download(lab.publish("face", 30))
     lab_home = lab.client.signatures.key_folder

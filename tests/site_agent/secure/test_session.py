@@ -36,6 +36,20 @@ def test_all_labs_get_the_same_exact_mean(folder: Path) -> None:
     assert not list(folder.glob("*/sessions/*"))  # all secrets are deleted
 
 
+def test_parties_that_start_again_at_every_step_sum_once(folder: Path) -> None:
+    parties = create_parties(folder, servers=2, labs=3)
+    session = parties.open()
+    for _ in range(8):
+        for name in parties.charter.servers:
+            parties.server(name).act(session)
+        for name in parties.charter.labs:
+            if parties.lab(name).share(session, LAYOUT, parties.numbers(name)):
+                parties.lab(name).visit(session)
+    assert parties.view(session).phase == "complete"
+    posted = [(post.phase, post.sender) for post in parties.board.posts(session)]
+    assert len(set(posted)) == len(posted) == 2 * 6 + 3 * 2
+
+
 def test_the_labs_that_came_in_time_are_summed(folder: Path) -> None:
     parties = create_parties(folder)
     session = parties.open()
