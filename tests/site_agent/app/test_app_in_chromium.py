@@ -93,10 +93,10 @@ def test_live_parts_follow_jobs(app: RunningApp, chromium: Any) -> None:
     page.wait_for_selector("text=Live one", timeout=30_000)
     page.wait_for_selector("article:has-text('Live one') >> text=failed", timeout=60_000)
     app.lab.jobs.remove(job.id)
-    held = [app.lab.jobs.add("study", title, {}, after=["x"]) for title in ("First", "Second")]
     page.get_by_role("button", name="Pause").click()
     page.wait_for_selector("text=no further job begins")
     assert app.lab.jobs.is_paused
+    held = [app.lab.jobs.add("study", title, {}) for title in ("First", "Second")]
     page.get_by_role("button", name="Next do Second").click()
     page.wait_for_selector("article:first-of-type:has-text('Second')")
     page.get_by_role("button", name="Cancel Second").click()
