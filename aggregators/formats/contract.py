@@ -19,7 +19,8 @@ class ModelFormat(ABC, Generic[ModelT]):
 
     1. ``encode(decode(file)) == file``, byte for byte, for every file that the format's own
        program or this package wrote;
-    2. ``decode(encode(model)) == model``;
+    2. ``decode(encode(model)) == model`` where `exact`; otherwise encoding the decoded model
+       gives the same bytes;
     3. the same model gives the same bytes at all times and on all machines;
     4. `recognises` is true of every file that `encode` writes, and of no other format's files;
     5. `decode` either returns a model that can be encoded, or raises `FormatError` with an offset
@@ -34,6 +35,8 @@ class ModelFormat(ABC, Generic[ModelT]):
     """File name endings, with their dot, from which `write_model` infers the format."""
     summary: ClassVar[str]
     """The format in a few words."""
+    exact: ClassVar[bool] = True
+    """True if all numbers are preserved."""
     model_types: tuple[type[ModelT], ...]
     """The models that can be written in this format."""
 

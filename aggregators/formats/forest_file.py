@@ -8,7 +8,7 @@ entry                   content
 metadata ``format``     ``poolctl-forest``
 metadata ``version``    ``1``
 metadata ``content``    ``predictor`` or ``ensemble``
-metadata ``leaves``     ``F32``
+metadata ``leaves``     ``F32`` or ``F16``
 ``K/initial_shape`` ..  the arrays of `ShapePredictor` for each member K = 0, 1 ...
 ``weights``             F64 (members,); only in an ensemble
 ======================  ================================================================
@@ -37,7 +37,7 @@ from aggregators.formats.shape_predictor import (
     find_forest_problem,
     find_number_problem,
 )
-from aggregators.models import Float64, ForestEnsemble, ShapePredictor, TensorInfo
+from aggregators.models import Float32, Float64, ForestEnsemble, ShapePredictor, TensorInfo
 
 VERSION = "1"
 FIELDS = tuple(item.name for item in fields(ShapePredictor))
@@ -54,18 +54,27 @@ class ForestFileFormat(ModelFormat[ShapePredictor | ForestEnsemble]):
     suffixes: ClassVar[tuple[str, ...]] = (".forest",)
     summary = "landmark model or WBA ensemble (poolctl forest file)"
     model_types = (ShapePredictor, ForestEnsemble)
+    leaf_type = "F32"
 
     def recognises(self, head: bytes) -> bool:
-        return recognises_safetensors(head) and b'"format":"poolctl-forest"' in head
+        return (
+            recognises_safetensors(head)
+            and b'"format":"poolctl-forest"' in head
+            # Metadata come first in the header, so the mark is among the bytes that are looked at.
+            and (b'"leaves":"F16"' in head) == (self.leaf_type == "F16")
+        )
 
     def decode(self, data: Buffer) -> ShapePredictor | ForestEnsemble:
-        """Read the bytes of a forest file; arrays are views into `data`."""
+        """Read the bytes of a forest file.
+
+        Arrays are views into `data`; leaves of type F16 become float32 copies.
+        """
         contents = parse_safetensors(data)
         metadata = contents.metadata
         _require(metadata.get("format"), ("poolctl-forest",), "metadata format")
         _require(metadata.get("version"), (VERSION,), "metadata version")
         content = _require(metadata.get("content"), ("predictor", "ensemble"), "metadata content")
-        _require(metadata.get("leaves"), ("F32",), "metadata leaves")
+        leaf_type = _require(metadata.get("leaves"), ("F32", "F16"), "metadata leaves")
         # The number of members is not stored, as it follows from the entries; the set is compared
         # with the expected one below, so a file cannot claim members that it does not have.
         extra = 1 if content == "ensemble" else 0
@@ -79,7 +88,7 @@ class ForestFileFormat(ModelFormat[ShapePredictor | ForestEnsemble]):
         if odd:
             state = "missing" if odd[0] in names else "unknown"
             raise header_error("entries", f"{odd[0]!r} {state}", f"those of {member_count} forests")
-        members = tuple(_decode_member(contents, k) for k in range(member_count))
+        members = tuple(_decode_member(contents, k, leaf_type) for k in range(member_count))
         if not extra:
             return members[0]
         return _decode_ensemble(contents, members)
@@ -100,8 +109,9 @@ class ForestFileFormat(ModelFormat[ShapePredictor | ForestEnsemble]):
         for number, member in enumerate(members):
             for name in FIELDS:
                 array = getattr(member, name)
+                stored = self.leaf_type if name == "leaves" else _STORED_TYPES[name]
                 arrays[f"{number}/{name}"] = array
-                infos[f"{number}/{name}"] = TensorInfo(_STORED_TYPES[name], tuple(array.shape))
+                infos[f"{number}/{name}"] = TensorInfo(stored, tuple(array.shape))
         if isinstance(model, ForestEnsemble):
             arrays["weights"] = np.asarray(model.weights, dtype=np.float64)
             infos["weights"] = TensorInfo("F64", model.weights.shape)
@@ -111,17 +121,31 @@ class ForestFileFormat(ModelFormat[ShapePredictor | ForestEnsemble]):
                 "format": "poolctl-forest",
                 "version": VERSION,
                 "content": "ensemble" if isinstance(model, ForestEnsemble) else "predictor",
-                "leaves": "F32",
+                "leaves": self.leaf_type,
             },
         )
-        return _write(header, [arrays[name] for name in names])
+        return _encode_laid_out(header, [(infos[name], arrays[name]) for name in names])
 
 
-def _decode_member(contents: Contents, number: int) -> ShapePredictor:
+class HalfForestFileFormat(ForestFileFormat):
+    """The same at half the size, for models that are run and not merged again.
+
+    Leaves are rounded to 11 bits, an error of about a millionth of a face's width.
+    """
+
+    name = "poolctl-forest-half"
+    suffixes = ()
+    summary = "poolctl forest file with leaves in half precision"
+    exact = False
+    leaf_type = "F16"
+
+
+def _decode_member(contents: Contents, number: int, leaf_type: str) -> ShapePredictor:
     arrays: dict[str, NDArray[np.generic]] = {}
     for name in FIELDS:
         entry = contents.entries[f"{number}/{name}"]
-        _require(entry.info.dtype, (_STORED_TYPES[name],), f"type of {number}/{name}", entry.start)
+        stored = leaf_type if name == "leaves" else _STORED_TYPES[name]
+        _require(entry.info.dtype, (stored,), f"type of {number}/{name}", entry.start)
         dimensions = {"leaves": 3, "initial_shape": 2, "deltas": 2}.get(name, 1)
         if len(entry.info.shape) != dimensions:
             raise FormatError(
@@ -131,6 +155,9 @@ def _decode_member(contents: Contents, number: int) -> ShapePredictor:
                 f"{dimensions} dimensions",
             )
         arrays[name] = contents.array(f"{number}/{name}")
+    # Predictors and methods work in float32: half precision is a form of storage alone.
+    if leaf_type == "F16":
+        arrays["leaves"] = arrays["leaves"].astype(np.float32)
     # The types were compared with _STORED_TYPES above.
     model = ShapePredictor(**arrays)  # type: ignore[arg-type]
     problem = find_forest_problem(model) or find_number_problem(model)
@@ -177,7 +204,21 @@ def _require(value: str | None, choices: tuple[str, ...], what: str, offset: int
     return value
 
 
-def _write(header: bytes, arrays: list[NDArray[np.generic]]) -> Iterator[Buffer]:
+def _encode_laid_out(
+    header: bytes, entries: list[tuple[TensorInfo, NDArray[np.generic]]]
+) -> Iterator[Buffer]:
     yield header
-    for array in arrays:
-        yield np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+    for info, array in entries:
+        stored = _to_half(cast("Float32", array)) if info.dtype == "F16" else array
+        yield np.ascontiguousarray(stored).reshape(-1).view(np.uint8)
+
+
+def _to_half(leaves: Float32) -> NDArray[np.float16]:
+    with np.errstate(over="ignore"):
+        halves = leaves.astype(np.float16)
+    if not np.isfinite(halves).all():
+        raise ConversionError(
+            "leaves: found a value above 65504, the largest in half precision; "
+            "write the model as poolctl-forest (float32)"
+        )
+    return halves

@@ -15,7 +15,7 @@ from aggregators.errors import ConversionError, FormatError, UnknownFormatError
 from aggregators.formats.contract import ModelFormat
 from aggregators.formats.dlib_stream import Buffer, view_bytes
 from aggregators.formats.fhog_detector import MOST_UPSAMPLING, FhogDetectorFormat
-from aggregators.formats.forest_file import ForestFileFormat
+from aggregators.formats.forest_file import ForestFileFormat, HalfForestFileFormat
 from aggregators.formats.safetensors_file import TensorsFormat
 from aggregators.formats.shape_predictor import ShapePredictorFormat
 from aggregators.formats.sparse_tensors import SparseTensorsFormat
@@ -28,6 +28,7 @@ _ALL: tuple[ModelFormat[Any], ...] = (
     FhogDetectorFormat(),
     ShapePredictorFormat(),
     ForestFileFormat(),
+    HalfForestFileFormat(),
     TensorsFormat(),
     SparseTensorsFormat(),
 )

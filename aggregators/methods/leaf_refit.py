@@ -33,7 +33,7 @@ class LeafRefit(AggregationMethod[CappedOptions]):
     kind = "ert"
     contribution = "leaf-changes"
     options_type = CappedOptions
-    output_formats = ("dlib-shape-predictor", "poolctl-forest")
+    output_formats = ("dlib-shape-predictor", "poolctl-forest", "poolctl-forest-half")
 
     def merge_key(self, _fingerprint: Mapping[str, Any]) -> str | None:
         return None

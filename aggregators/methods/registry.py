@@ -11,7 +11,7 @@ from aggregators.methods.networks import masked_mean
 from aggregators.methods.networks.fedavg import FedAvg
 from aggregators.methods.networks.fedopt import FedAdagrad, FedAdam, FedAvgM, FedYogi
 from aggregators.methods.networks.fedpac import FedPac
-from aggregators.methods.networks.robust import Krum, Median, NormClip, TrimmedMean
+from aggregators.methods.networks.robust import GeometricMedian, Krum, Median, NormClip, TrimmedMean
 
 _ALL: tuple[AggregationMethod[Any], ...] = (
     mwma.Mwma(),
@@ -27,6 +27,7 @@ _ALL: tuple[AggregationMethod[Any], ...] = (
     Median(),
     Krum(),
     NormClip(),
+    GeometricMedian(),
     masked_mean.FedProx(),
     masked_mean.FedPer(),
     FedPac(),

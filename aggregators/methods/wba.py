@@ -60,7 +60,7 @@ class WbaCascade(AggregationMethod[WbaCascadeOptions]):
     summary = "landmark models merged into one ordinary dlib shape predictor"
     kind = "ert"
     options_type = WbaCascadeOptions
-    output_formats = ("dlib-shape-predictor", "poolctl-forest")
+    output_formats = ("dlib-shape-predictor", "poolctl-forest", "poolctl-forest-half")
 
     def merge_key(self, fingerprint: Mapping[str, Any]) -> str | None:
         if fingerprint.get("kind") != self.kind:
@@ -107,7 +107,7 @@ class WbaFinal(AggregationMethod[NoOptions]):
     summary = "landmark models run one by one, their results averaged"
     kind = "ert"
     options_type = NoOptions
-    output_formats = ("poolctl-forest",)
+    output_formats = ("poolctl-forest", "poolctl-forest-half")
     format_hint = (
         "a dlib file cannot hold several cascades; wba-cascade makes one ordinary .dat file"
     )

@@ -29,6 +29,7 @@ app = options.single()
     "convert found.svm -o cpp.svm --detector-kind object_detector",
     "convert merged.dat -o merged.forest",
     "convert site-a/face-68 -o face.dat",
+    "convert merged.forest -o small.forest --format poolctl-forest-half",
 )
 def convert(
     invocation: Invocation,
@@ -68,7 +69,7 @@ def convert(
         report(0.5, "convert")
         made = convert_model(content, name, detector_kind=detector_kind, upsampling=upsample)
         digest = None if dry_run else write_model(made, place, format_name=name)
-    for remark in _remarks(content, made):
+    for remark in _remarks(content, made, name):
         invocation.warn(remark)
     data: dict[str, Any] = {
         "input": file.path,
@@ -102,13 +103,16 @@ def _kind_of(model: Model) -> str | None:
     return "simple_object_detector" if simple else "object_detector"
 
 
-def _remarks(content: Model, made: Model) -> list[str]:
+def _remarks(content: Model, made: Model, format_name: str) -> list[str]:
     """Return the differences that a reader of the new file will notice."""
+    remarks = []
     if isinstance(content, FhogDetector) and isinstance(made, FhogDetector):
         before, after = content.upsampling or 0, made.upsampling or 0
         if before != after:
-            return [f"images were doubled {before} times first, now {after} times"]
-    return []
+            remarks.append(f"images were doubled {before} times first, now {after} times")
+    if not FORMATS[format_name].exact:
+        remarks.append(f"{format_name} rounds: the model cannot be made again from it exactly")
+    return remarks
 
 
 # ``poolctl prune``.

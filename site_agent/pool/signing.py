@@ -38,6 +38,7 @@ _KIND_OF_FORMAT = {
     "dlib-fhog-detector": "hog-svm",
     "dlib-shape-predictor": "ert",
     "poolctl-forest": "ert",
+    "poolctl-forest-half": "ert",
 }
 """The kind of files of a format, where a format has one kind only."""
 

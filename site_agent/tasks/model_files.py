@@ -20,6 +20,7 @@ SUFFIX_OF_FORMAT = {
     "dlib-fhog-detector": ".svm",
     "dlib-shape-predictor": ".dat",
     "poolctl-forest": ".forest",
+    "poolctl-forest-half": ".forest",
     "safetensors": ".safetensors",
     "poolctl-sparse": ".sparse",
 }

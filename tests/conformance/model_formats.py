@@ -57,7 +57,8 @@ class ModelFormatSuite:
     def test_decoding_undoes_encoding(self) -> None:
         for model, data in zip(self.examples(), self.files(), strict=True):
             decoded = decode_model(data)
-            assert_equal_models(model, decoded)
+            if FORMATS[self.format_name].exact:
+                assert_equal_models(model, decoded)
             assert encode_model(decoded, self.format_name) == data
 
     def test_the_same_model_gives_the_same_bytes(self) -> None:

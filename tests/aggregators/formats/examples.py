@@ -62,10 +62,16 @@ def make_predictor(
     return model
 
 
-def make_ensemble(seed: int = 0) -> ForestEnsemble:
+def make_soft_predictor(seed: int = 0) -> ShapePredictor:
+    """Make a predictor with leaves that half precision can hold."""
+    model = make_predictor(seed)
+    return replace(model, leaves=np.clip(model.leaves, -1, 1))
+
+
+def make_ensemble(seed: int = 0, *, soft: bool = False) -> ForestEnsemble:
     """Make two different forests with one initial shape."""
-    first = make_predictor(seed)
-    second = make_predictor(seed + 1, ((1,),))
+    first = make_soft_predictor(seed) if soft else make_predictor(seed)
+    second = make_soft_predictor(seed + 1) if soft else make_predictor(seed + 1, ((1,),))
     second = replace(second, initial_shape=first.initial_shape)
     return ForestEnsemble(members=(first, second), weights=np.array([0.25, 3.0]))
 

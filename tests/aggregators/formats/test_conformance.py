@@ -8,6 +8,7 @@ from tests.aggregators.formats.examples import (
     make_detector,
     make_ensemble,
     make_predictor,
+    make_soft_predictor,
     make_sparse_state_dict,
     make_state_dict,
 )
@@ -45,6 +46,15 @@ class TestForestFile(ModelFormatSuite):
     def examples() -> Iterator[Model]:
         yield make_predictor()
         yield make_ensemble()
+
+
+class TestHalfForestFile(ModelFormatSuite):
+    format_name = "poolctl-forest-half"
+
+    @staticmethod
+    def examples() -> Iterator[Model]:
+        yield make_soft_predictor()
+        yield make_ensemble(soft=True)
 
 
 class TestTensors(ModelFormatSuite):

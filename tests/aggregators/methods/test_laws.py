@@ -113,6 +113,11 @@ class TestNormClip(RobustMethodLaws):
     moves_with_inputs = False
 
 
+class TestGeometricMedian(RobustMethodLaws):
+    method_name = "geometric-median"
+    other_options = ({"smoothing": 0.1},)
+
+
 def test_every_method_has_its_tests_here() -> None:
     tested = {
         member.method_name

@@ -108,11 +108,11 @@ def test_sites_refuse_networks_that_they_did_not_name_and_sums_of_too_few(tmp_pa
 
 @pytest.mark.slow
 def test_rounds_go_on_after_submitter_and_server_were_killed(tmp_path: Path) -> None:
-    plans = ("median", 3), ("fedadam", 3)
+    plans = ("geometric-median", 3), ("fedadam", 3)
     with live_federation(tmp_path, 3, *plans) as federation:
         federation.start("server", *federation.sites)
-        outcome = run_process(*federation.submission("median", 3))
-        assert digests_of(outcome) == federation.digests_in_one_process("median", 3)
+        outcome = run_process(*federation.submission("geometric-median", 3))
+        assert digests_of(outcome) == federation.digests_in_one_process("geometric-median", 3)
         run = federation.run_folder / "run.json"
         arguments = federation.submission("fedadam", 3)
         killed = start_process(*arguments)

@@ -49,11 +49,23 @@ def test_detectors_are_written_for_cpp_and_for_python(
 
 
 def test_landmark_models_go_to_forest_files_and_back(poolctl: Run, tmp_path: Path) -> None:
-    paths = {name: tmp_path / name for name in ("a.dat", "a.forest", "again.dat")}
+    paths = {name: tmp_path / name for name in ("a.dat", "a.forest", "again.dat", "half.forest")}
     write_model(make_predictor(1), paths["a.dat"])
     assert poolctl("convert", paths["a.dat"], "-o", paths["a.forest"]).code == 0
     assert poolctl("convert", paths["a.forest"], "-o", paths["again.dat"], "-q").code == 0
     assert paths["again.dat"].read_bytes() == paths["a.dat"].read_bytes()
+    half = ("-o", paths["half.forest"], "--format", "poolctl-forest-half", "--json")
+    shown = poolctl("convert", paths["a.dat"], *half)
+    assert shown.data["format"] == "poolctl-forest-half"
+    assert "rounds" in shown.err
+    back = tmp_path / "back.dat"
+    assert poolctl("convert", paths["half.forest"], "-o", back).code == 0
+    rect = dlib.rectangle(20, 20, 119, 119)
+    places = [
+        [(point.x, point.y) for point in dlib.shape_predictor(str(path))(IMAGE, rect).parts()]
+        for path in (paths["a.dat"], back)
+    ]
+    assert np.abs(np.array(places[0]) - np.array(places[1])).max() <= 1
 
 
 def test_what_a_format_cannot_hold_is_said(poolctl: Run, tmp_path: Path) -> None:

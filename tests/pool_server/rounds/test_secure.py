@@ -63,6 +63,7 @@ def test_the_one_sum_is_confirmed_by_all_and_combined_once(
     ("fields", "sites", "problem"),
     [
         ({"method": "median"}, SITES, "compares the contributions with one another"),
+        ({"method": "geometric-median"}, SITES, "a secure sum shows none of them"),
         ({}, SITES[:2], "at least 3"),
         ({}, (*SITES, SERVERS[0]), "cannot also be"),
     ],

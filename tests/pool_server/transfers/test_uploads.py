@@ -55,7 +55,7 @@ def test_a_file_becomes_a_version_with_all_that_was_said(pool: PoolDriver) -> No
     assert version["fingerprint"]["tensors"] == {"weight": ["F32", [LARGE]]}
     assert version["labels"] == {"population": "infant", "images": "1111"}
     assert version["metrics"] == {"mean_error": 0.0727, "negative": -1e-300}
-    methods = ["fedavg", "krum", "median", "norm-clip", "trimmed-mean"]
+    methods = ["fedavg", "geometric-median", "krum", "median", "norm-clip", "trimmed-mean"]
     assert version["mergeable_by"] == methods
     assert version["created_by"] == "up-1/test-contributor"
     assert not version["has_recipe"]

@@ -54,7 +54,7 @@ def test_an_update_out_of_range_is_refused() -> None:
 @pytest.mark.parametrize(
     ("method", "reason"),
     [
-        ("median", "compares the contributions"),
+        ("geometric-median", "compares the contributions"),
         ("fedcpf", "divides each number by how many sites share it"),
     ],
 )

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from aggregators import METHODS, encode_model, merge
+from aggregators import METHODS, encode_model, merge, write_model
 from aggregators.errors import OptionError
 from aggregators.models import StateDict
 from tests.aggregators.methods.networks.small_rounds import (
@@ -83,6 +83,72 @@ def test_norm_clip_scales_large_updates_down() -> None:
     np.testing.assert_allclose(
         merged_row("norm-clip", rows, limit=1.5), (rows * scales[:, np.newaxis]).mean(axis=0)
     )
+
+
+def test_a_geometric_median_has_the_smallest_sum_of_distances() -> None:
+    rows = np.concatenate([ROWS, 5 + 30 * ROWS[:3]])
+    median = merged_row("geometric-median", rows)
+
+    def distances(point: np.ndarray[Any, Any]) -> float:
+        return float(np.linalg.norm(rows - point, axis=1).sum())
+
+    # At the minimum the unit vectors towards the updates cancel out.
+    towards = (rows - median) / np.linalg.norm(rows - median, axis=1)[:, np.newaxis]
+    assert np.linalg.norm(towards.sum(axis=0)) < 1e-8
+    others = [*rows, rows.mean(axis=0), np.median(rows, axis=0), median + 1e-3 * ROWS[0]]
+    assert all(distances(median) < distances(other) for other in others)
+
+
+def test_a_geometric_median_of_few_updates() -> None:
+    first, second, third = ROWS[:3]
+    two = merged_row("geometric-median", np.array([first, second]))
+    np.testing.assert_allclose(two, (first + second) / 2, rtol=1e-12)
+    # More than half are equal: it is that update, to the last bit.
+    equal = merged_row("geometric-median", np.array([first, second, first, 1e9 * third, first]))
+    np.testing.assert_array_equal(equal, first)
+    # At corners of an equilateral triangle, and in its middle.
+    corners = np.eye(3)
+    np.testing.assert_allclose(merged_row("geometric-median", corners), 1 / 3, rtol=1e-9)
+    line = merged_row("geometric-median", np.array([[0.0], [1.0], [3.0], [1e6], [-1e6]]))
+    np.testing.assert_allclose(line, 1, atol=1e-4)
+
+
+@pytest.mark.parametrize("size", [1e3, 1e30, 1e150, 1e300])
+def test_fewer_than_half_of_the_sites_move_a_geometric_median_so_far(size: float) -> None:
+    honest = ROWS[:5]
+    centre = merged_row("geometric-median", honest)
+    spread = np.linalg.norm(honest - centre, axis=1).max()
+    for hostile in (size * ROWS[5:9], np.full((4, 40), -size)):
+        result = merged_row("geometric-median", np.concatenate([honest, hostile]))
+        # The bound of Lopuhaa and Rousseeuw for a share of 4/9: 2 (1 - 4/9) / (1 - 8/9) = 10.
+        assert np.linalg.norm(result - centre) <= 10 * spread
+
+
+def test_smoothing_leads_a_geometric_median_to_the_mean() -> None:
+    rows = np.concatenate([ROWS[:6], 1.2 * ROWS[6:]])
+    mean = rows.mean(axis=0)
+    apart = [
+        np.linalg.norm(merged_row("geometric-median", rows, smoothing=smoothing) - mean)
+        for smoothing in (1e-6, 0.7, 1.0)
+    ]
+    assert apart[0] > apart[1] > apart[2]
+
+
+def test_a_geometric_median_reads_networks_in_blocks(tmp_path: Path) -> None:
+    import tracemalloc
+
+    numbers = 1 << 20
+    paths = []
+    for site in range(5):
+        row = np.random.default_rng(site).normal(size=numbers)
+        paths.append(tmp_path / f"{site}.safetensors")
+        write_model(one_row(row), paths[-1])
+    tracemalloc.start()
+    merge("geometric-median", paths, output=tmp_path / "merged.safetensors")
+    _, peak_bytes = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    # The result's one entry (8 MiB) and blocks of all sites; the sites together have 40 MiB.
+    assert peak_bytes < 24 * (1 << 20)
 
 
 @pytest.mark.parametrize("method", ROBUST)
