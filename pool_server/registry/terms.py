@@ -36,7 +36,7 @@ from pool_server.errors import RefusedError, TermsForbidError
 from pool_server.registry.access import AVAILABLE, CONSORTIUM, known_to
 from pool_server.registry.repository import among, descendants_of
 from pool_server.wire import data_use_rules
-from pool_server.wire.data_use import Term
+from pool_server.wire.data_use import CLINICAL_CARE, Term
 from pool_server.wire.data_use_rules import today_utc
 
 
@@ -77,6 +77,8 @@ def require_terms(
     ]
     names = (site.name, site.display_name)
     problems = data_use_rules.check_merge(inputs, today=today_utc(), institution=names)
+    if any(term.code == CLINICAL_CARE for term in declared):
+        problems += data_use_rules.check_clinical_care(inputs)
     # Declared terms must not contradict inherited ones, either.
     inherited = data_use_rules.inherited_terms(parent.terms for parent in inputs)
     problems += data_use_rules.contradictions(

@@ -125,6 +125,20 @@ def check_merge(
     return sorted(problems, key=lambda problem: not problem.forbids)
 
 
+def check_clinical_care(inputs: Iterable[TermsOf]) -> list[TermProblem]:
+    """Return the inputs whose terms do not allow a result that is declared for clinical care."""
+    return [
+        TermProblem(
+            True,
+            f"clinical use is not allowed by {source.name}: it is for research, without 'clinical "
+            f"care use' ({CLINICAL_CARE})",
+            (CLINICAL_CARE,),
+        )
+        for source in inputs
+        if source.terms and not source.with_code(CLINICAL_CARE, NO_RESTRICTION)
+    ]
+
+
 def check_redistribution(terms: Iterable[Term], *, today: date, name: str) -> list[TermProblem]:
     """Return the objections of a version's terms to passing its file on outside the pool.
 

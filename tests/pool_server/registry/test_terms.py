@@ -135,3 +135,14 @@ def test_contradictory_terms_are_refused(pool: PoolDriver) -> None:
     terms = [term("0000004"), term("0000046")]
     refused = announce(pool.member("terms-a"), "terms-a/x", network_bytes(), terms=terms)
     assert error_of(refused) == (422, "terms_refused")
+
+
+def test_clinical_care_is_not_declared_for_a_merge_of_research_models(pool: PoolDriver) -> None:
+    research = upload(pool.member("terms-a"), "terms-a/research", terms=[term("0000042")])
+    content = network_bytes()
+    refused = announce(
+        pool.member("terms-a"), "terms-a/clinic", content, terms=[term("0000043")],
+        recipe=recipe_for(content, research["digest"]),
+    )  # fmt: skip
+    assert error_of(refused) == (409, "terms_forbid")
+    assert "DUO:0000043" in refused.text

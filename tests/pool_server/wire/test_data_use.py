@@ -10,6 +10,7 @@ from pool_server.wire.data_use import DATA_USE_TERMS, TEXT, Term, label_of
 from pool_server.wire.data_use_rules import (
     PERMISSIVE,
     TermsOf,
+    check_clinical_care,
     check_merge,
     check_redistribution,
     contradictions,
@@ -91,6 +92,17 @@ def test_forbidden_merges_name_their_terms(
         forbidden_by
     )
     assert problems == sorted(problems, key=lambda item: not item.forbids)
+
+
+def test_clinical_care_needs_inputs_that_allow_it() -> None:
+    inputs = [
+        TermsOf(name, read(*texts))
+        for name, texts in {"a": ["GRU"], "b": ["GRU", "CC"], "c": ["NRES"], "d": []}.items()
+    ]
+    [problem] = check_clinical_care(inputs)
+    assert problem.forbids
+    assert problem.codes == ("DUO:0000043",)
+    assert "clinical use is not allowed by a" in problem.message
 
 
 def test_terms_that_only_people_can_judge_are_shown() -> None:
