@@ -73,6 +73,7 @@ class PortableVersion(BaseModel):
     created_at: datetime
     created_by: str = Field(max_length=200)
     statement: PortableStatement | None = None
+    evaluations: tuple[()] = Field(default=(), description="Empty: scores stay in their pool.")
 
     @property
     def address(self) -> str:

@@ -18,14 +18,17 @@ from rocrate.rocrate import ROCrate
 
 from aggregators.formats import file_digest
 from pool_server.wire.data_use import Term
+from pool_server.wire.signatures.statements import canonical_json
 from site_agent import ModelCache, PoolClient
 from site_agent.pool.sent import read_sent
 from site_agent.pool.signing import create_key
 from site_agent.releases import oci
+from site_agent.releases.release import parse_record, record_bytes
 from tests.cli.conftest import Outcome, run_here
 from tests.pool_server.model_files import network_bytes, sha256
 from tests.pool_server.pool_driver import PoolDriver, pool_in_thread
 from tests.site_agent.releases.hub_stub import HubStub
+from tests.site_agent.releases.made_releases import record_of, signed
 from tests.site_agent.releases.registry_server import PASSWORD, registry_server
 
 PARENT, CHILD = network_bytes(seed=1), network_bytes(seed=2)
@@ -87,6 +90,15 @@ def _upload_family(site: PoolClient, folder: Path) -> None:
         labels={"doi": DOI},
         terms=[Term(code="DUO:0000019")],
     )
+
+
+def test_a_record_in_the_form_of_the_first_release_is_read(tmp_path: Path) -> None:
+    record = signed(record_of(PARENT))
+    fields = record.model_dump(mode="json") | {"evaluations": []}
+    path = tmp_path / "poolctl.json"
+    path.write_bytes(canonical_json(fields) + b"\n")
+    assert parse_record(path) == record
+    assert b'"evaluations":[]' in record_bytes(record)
 
 
 @pytest.fixture(autouse=True)
