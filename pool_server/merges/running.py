@@ -159,7 +159,9 @@ cancelled, lost, or this process stops.
 def carry_out_merge(run: MergeRun) -> UploadRecord:
     """Merge models of the pool, and publish the result as a version."""
     parts = run.parts
-    request = MergeRequest.model_validate(run.job.request)
+    # Merges asked for before the release that gave up the field carry it, mostly empty.
+    fields = {key: value for key, value in run.job.request.items() if key != "intended_use"}
+    request = MergeRequest.model_validate(fields)
     recipe = Recipe.model_validate(request.recipe)
     caller = run.refresh_caller()
     with parts.database.read() as session:

@@ -3,6 +3,8 @@
 import json
 import os
 import signal
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,7 @@ import httpx
 import pytest
 
 from aggregators.methods import merge
+from pool_server.merges.running import MergeWorker
 from tests.pool_server.merges.merge_driver import (
     OVER,
     ask,
@@ -213,6 +216,21 @@ def test_a_waiting_merge_is_cancelled_at_once_and_too_many_are_refused(tmp_path:
         cancelled = member.post(f"/api/v1/merges/{job['merge_id']}/cancel").json()
         assert cancelled["state"] == "cancelled"
         assert cancelled["ended_at"] is not None
+
+
+def test_a_merge_asked_for_before_an_upgrade_is_made_after_it(tmp_path: Path) -> None:
+    with pytest.MonkeyPatch.context() as patch, pool_in_process(tmp_path) as pool:
+        patch.setattr(MergeWorker, "run_next", lambda _worker, _stopping: False)
+        member = pool.member("merges")
+        version = upload(member, "merges/face", landmark_bytes(1))
+        merge_id = ask(member, recipe_of([version])).json()["merge_id"]
+        with closing(sqlite3.connect(tmp_path / "pool.sqlite3")) as connection, connection:
+            connection.execute(
+                "UPDATE merge_jobs SET request = json_set(request, '$.intended_use', json('null'))"
+            )
+        patch.undo()
+        ended = wait_for(member, merge_id, OVER)
+        assert ended["state"] == "finished", ended
 
 
 def test_a_running_merge_is_cancelled(tmp_path: Path) -> None:
