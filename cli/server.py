@@ -171,18 +171,19 @@ def use_config_file(path: Path | None) -> None:
 
 def read_settings(**values: Any) -> "PoolSettings":
     """Return the settings that options give, or else the environment or a file."""
+    from pool_server.operations.configuration import find_unknown_variables, wrong_values
     from pool_server.settings import PoolSettings
 
     use_config_file(None)
     said = {field: value for field, value in values.items() if value is not None}
     try:
         settings = PoolSettings(**said)
+        for unknown in find_unknown_variables(os.environ):
+            raise UsageError(f"{unknown.setting}: {unknown.text}")
         if "data_folder" not in settings.model_fields_set:
             settings = PoolSettings(**said, data_folder=own_folders.data_folder())
         return settings
     except ValidationError as error:
-        from pool_server.operations.configuration import wrong_values
-
         first = next(wrong_values(error))
         raise UsageError(
             f"{first.setting}: {first.text}; `poolctl serve --check` lists all problems"

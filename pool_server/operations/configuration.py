@@ -45,7 +45,7 @@ def check_configuration(**options: Any) -> tuple[pool_settings.PoolSettings | No
 
     `options` override environment and file. The settings are None if they cannot be read.
     """
-    findings = [*_find_unknown_variables(os.environ), *_readable_secrets(os.environ)]
+    findings = [*find_unknown_variables(os.environ), *_readable_secrets(os.environ)]
     try:
         settings = pool_settings.PoolSettings(**options)
     except ValidationError as error:
@@ -64,7 +64,8 @@ def wrong_values(error: ValidationError) -> Iterator[Finding]:
         yield _problem(field, text)
 
 
-def _find_unknown_variables(environment: Mapping[str, str]) -> Iterator[Finding]:
+def find_unknown_variables(environment: Mapping[str, str]) -> Iterator[Finding]:
+    """Yield a problem for each variable that is named like a setting and is none."""
     known = {
         f"{pool_settings.ENVIRONMENT_PREFIX}{field.upper()}"
         for field in pool_settings.PoolSettings.model_fields
@@ -73,9 +74,7 @@ def _find_unknown_variables(environment: Mapping[str, str]) -> Iterator[Finding]
     for name in sorted(environment):
         if name.startswith(pool_settings.ENVIRONMENT_PREFIX) and name not in known:
             field = name.removeprefix(pool_settings.ENVIRONMENT_PREFIX).lower()
-            yield Finding(
-                "problem", name, f"there is no such setting{_nearest(field)}; it changes nothing"
-            )
+            yield Finding("problem", name, f"there is no such setting{_nearest(field)}; unset it")
 
 
 def _nearest(field: str) -> str:

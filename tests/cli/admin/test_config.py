@@ -51,6 +51,16 @@ def test_all_problems_are_told_at_once(
     assert refused.error["message"].startswith(arguments)
 
 
+def test_no_command_ignores_a_variable_that_is_no_setting(
+    poolctl: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("POOL_SERVER_S3_SSE", "aws:kms")
+    refused = poolctl("serve", "--data", tmp_path / "pool", "--json")
+    assert refused.code == 2
+    assert refused.error["message"].startswith("POOL_SERVER_S3_SSE: there is no such setting")
+    assert not (tmp_path / "pool").exists()
+
+
 def test_what_the_settings_name_is_tried(poolctl: Run, tmp_path: Path) -> None:
     config = tmp_path / "pool.toml"
     config.write_text(
