@@ -83,7 +83,7 @@ class EvaluationResponse(BaseModel):
 EvaluationPage = names.Page[EvaluationResponse]
 
 
-class MatrixQuery(BaseModel):
+class MatrixQuery(names.RequestModel):
     """The score of a matrix, and filters of its models and evaluations."""
 
     score: names.LabelKey = Field(description="Name of the score.")

@@ -112,6 +112,12 @@ def test_the_matrix_is_models_by_sites(pool: PoolDriver) -> None:
         assert [row["address"].split("/")[-1] for row in rows] == [f"{n}@1" for n in expected]
     refused = other.get("/api/v1/evaluations", params={"score": "recall", "model": "eval-m/one"})
     assert error_of(refused)[0] == 422
+    # A filter that is no longer there must not give the scores of all data sets.
+    refused = other.get(
+        "/api/v1/evaluations", params={"score": "recall", "dataset_digest": "0" * 64}
+    )
+    assert error_of(refused) == (422, "invalid_request")
+    assert "dataset_digest" in refused.json()["error"]["message"]
     one_by_one = pages(
         other, "/api/v1/evaluations", {"score": "recall", "site": "eval-m", "limit": 1}
     )
