@@ -20,7 +20,12 @@ from fastapi import FastAPI
 
 from pool_server.app import create_app, prepare_database
 from pool_server.errors import StartError
-from pool_server.http.connections import Connections, most_connections, raise_descriptor_limit
+from pool_server.http.connections import (
+    Connections,
+    log_accept_errors_once,
+    most_connections,
+    raise_descriptor_limit,
+)
 from pool_server.http.session import Traffic
 from pool_server.settings import PoolSettings
 from pool_server.tls import server_certificate
@@ -76,6 +81,7 @@ class ReportingServer(uvicorn.Server):
         self._on_ready = on_ready
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        asyncio.get_running_loop().set_exception_handler(log_accept_errors_once())
         await super().startup(sockets=sockets)
         self._on_ready()
 

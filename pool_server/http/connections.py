@@ -6,10 +6,12 @@ none is closed while it is served.
 """
 
 import asyncio
+import errno
 import logging
 import resource
+import time
 from collections import Counter
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from functools import partial
 from typing import Any
 
@@ -29,6 +31,7 @@ MOST_DESCRIPTORS = 65_536
 DESCRIPTORS_PER_CONNECTION = 2
 # Choosing connections takes longer than accepting one, so a batch of them is closed at once.
 SHARE_MAKING_ROOM = 16
+QUIET_S = 60.0
 
 
 class Connections:
@@ -163,3 +166,27 @@ def most_connections() -> int:
     if soft == resource.RLIM_INFINITY:
         return MOST_CONNECTIONS
     return min(MOST_CONNECTIONS, soft // DESCRIPTORS_PER_CONNECTION)
+
+
+def log_accept_errors_once() -> Callable[[asyncio.AbstractEventLoop, dict[str, Any]], None]:
+    """Return an exception handler for an event loop that reports failures to accept once a minute.
+
+    asyncio reports each of them, thousands a second when there are no descriptors left.
+    """
+    reported_s = -QUIET_S
+
+    def handle(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        nonlocal reported_s
+        error = context.get("exception")
+        if not isinstance(error, OSError) or error.errno not in {
+            errno.EMFILE,
+            errno.ENFILE,
+            errno.ENOBUFS,
+            errno.ENOMEM,
+        }:
+            loop.default_exception_handler(context)
+        elif time.monotonic() - reported_s >= QUIET_S:
+            reported_s = time.monotonic()
+            log.error("no new connections at this moment: %s", error.strerror)
+
+    return handle

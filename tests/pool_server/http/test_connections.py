@@ -5,6 +5,7 @@ import os
 import resource
 import signal
 import socket
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from http.client import HTTPResponse
@@ -174,6 +175,30 @@ def test_where_connections_are_too_many_the_idlest_of_the_greediest_leaves() -> 
             await serving
 
     asyncio.run(asyncio.wait_for(run(), TIMEOUT_S))
+
+
+def test_failures_to_accept_fill_no_log(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    with (
+        pool_process(tmp_path / "pool", log) as (server, url, secret),
+        open_client(url, secret) as client,
+        ExitStack() as stack,
+    ):
+        assert client.get("/healthz").status_code == 200
+        limits = resource.prlimit(server.pid, resource.RLIMIT_NOFILE)
+        open_now = len(list(Path(f"/proc/{server.pid}/fd").iterdir()))
+        resource.prlimit(server.pid, resource.RLIMIT_NOFILE, (open_now, limits[1]))
+        for _ in range(10):
+            stack.enter_context(connected(url, HALF_HEAD))
+        end_s = time.monotonic() + TIMEOUT_S
+        while "no new connections" not in log.read_text():
+            assert time.monotonic() < end_s
+        resource.prlimit(server.pid, resource.RLIMIT_NOFILE, limits)
+        with connected(url, request("GET", "/healthz", secret)) as late, answer_on(late) as answer:
+            assert answer.status == 200
+        said = log.read_text()
+    assert said.count("no new connections") == 1
+    assert "out of system resource" not in said
 
 
 def test_the_limit_of_descriptors_is_raised() -> None:
