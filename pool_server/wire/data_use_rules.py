@@ -126,7 +126,7 @@ def check_merge(
 
 
 def check_clinical_care(inputs: Iterable[TermsOf]) -> list[TermProblem]:
-    """Return the inputs whose terms do not allow a result that is declared for clinical care."""
+    """Return the objections of inputs to a result that is declared for clinical care."""
     return [
         TermProblem(
             True,
