@@ -92,6 +92,7 @@ def portable_record(
         recipe=_recipe_for(session, caller, version),
         parents=_parents_of(version),
         statement=_portable_statement(find_statement(session, version.id)),
+        evaluations=(),
     )
 
 
