@@ -187,4 +187,3 @@ LongOption = Annotated[bool, Option("Show more columns; lines may be longer than
 LabelOption = Annotated[
     Sequence[str], Option("A label, for example population=infant.", "KEY=VALUE")
 ]
-OutputFileOption = Annotated[Path | None, Option("Where to write the result.")]

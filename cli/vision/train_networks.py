@@ -109,9 +109,9 @@ def network(
     dataset: Annotated[
         Path,
         Argument(
-            "A folder with gaze.csv, its table, or the folder of MPIIGaze, MPIIFaceGaze, "
-            "GazeCapture, NVGaze or LPW; of saliency networks, a folder with clips.csv, or as "
-            "EGTEA Gaze+ or Ego4D has it.",
+            "A folder with gaze.csv, its table, or the folder of MPIIGaze, MPIIFaceGaze "
+            "(normalised), GazeCapture, NVGaze or LPW; of saliency networks, a folder with "
+            "clips.csv, or as EGTEA Gaze+ or Ego4D has it.",
             "DATA",
         ),
     ],

@@ -13,9 +13,9 @@ models made from it, and the sites that downloaded it or one of those.
    publication is flagged if its recipe leads to the withdrawn file (`flags.flag_published`).
 4. Sites ask `check_files` about their own copies: `poolctl models check`, and the agent at every
    pass.
-5. A site makes the model again without the withdrawn input (`poolctl merge --replay --without`,
-   or the pool: `pool_server.merges`). Publishing the result links it as the successor
-   (`flags.link_published`), unless that is a model of another site.
+5. A site makes the model again without the withdrawn input (`poolctl merge --replay --without`).
+   Publishing the result links it as the successor (`flags.link_published`), unless that is a model
+   of another site.
 """
 
 from collections import defaultdict

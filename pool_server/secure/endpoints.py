@@ -112,7 +112,6 @@ def delete_ended_sessions(parts: ServerParts) -> int:
 
 router = APIRouter(prefix="/secure/sessions", tags=["secure"], dependencies=[needs("rounds")])
 
-_EXAMPLE = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
 SessionId = Annotated[str, Path(pattern=DIGEST_PATTERN, description="SHA-256 of the descriptor.")]
 FileDigest = Annotated[str, Path(pattern=DIGEST_PATTERN, description="SHA-256 of the file.")]
 

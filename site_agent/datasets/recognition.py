@@ -25,7 +25,8 @@ _EXPECTED = (
     "expected faces (imglab XML or COCO JSON, named as a file, or .pts files next to their "
     f"images), gaze ({TABLE_NAME} with the columns {', '.join(COLUMNS)}) or clips "
     f"({egocentric.CLIPS_TABLE}: {', '.join(CLIP_COLUMNS)}; {TABLE_NAME}: "
-    f"{', '.join(CLIP_GAZE_COLUMNS)}), or MPIIGaze, MPIIFaceGaze, GazeCapture, NVGaze, LPW"
+    f"{', '.join(CLIP_GAZE_COLUMNS)}), or MPIIGaze, MPIIFaceGaze (normalised), "
+    "GazeCapture, NVGaze, LPW"
 )
 
 
