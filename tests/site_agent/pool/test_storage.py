@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from site_agent import PoolClient
-from site_agent.errors import PoolRefusedRequestError, PoolUnreachableError
+from site_agent.errors import DigestMismatchError, PoolRefusedRequestError, PoolUnreachableError
 from site_agent.pool.cache import ModelCache
 from tests.pool_server.model_files import network_bytes
 from tests.pool_server.pool_driver import PoolDriver, pool_in_thread
@@ -210,6 +210,18 @@ def test_a_storage_that_goes_on_refusing_is_given_up(
         far_pool.relay.refusals = []
 
 
+def test_an_upload_goes_on_after_the_line_breaks(
+    far_pool: FarPool, pool: PoolClient, model: Path
+) -> None:
+    line, size_bytes = far_pool.storage_line, model.stat().st_size
+    before = line.sent_bytes
+    line.cut_after_bytes, line.cuts_left = size_bytes // 5, 2
+    pool.upload(model, "admin/broken-upload")
+    assert line.cuts_left == 0
+    # With the first break no more is lost than a part of each worker, and so with the second.
+    assert line.sent_bytes - before < size_bytes + 2 * 3 * PART_BYTES + 100_000
+
+
 class StopError(Exception):
     """Somebody pulled the plug."""
 
@@ -247,6 +259,16 @@ def test_a_download_goes_on_after_the_line_breaks_and_the_address_expires(
     assert far_pool.relay.refusals == []
     assert received.path.read_bytes() == stored.read_bytes()
     assert line.received_bytes - before < 1.4 * size_bytes, "nothing came twice"
+
+
+def test_other_bytes_than_announced_are_never_shown(
+    far_pool: FarPool, pool: PoolClient, stored: Path
+) -> None:
+    far_pool.relay.damages = 1
+    with pytest.raises(DigestMismatchError, match=r"expected [0-9a-f]{64}; nothing was kept"):
+        pool.download("admin/stored")
+    assert pool.cache.entries() == []
+    assert pool.download("admin/stored").path.read_bytes() == stored.read_bytes()
 
 
 def test_several_ranges_arrive_in_order(

@@ -18,6 +18,7 @@ import pytest
 from site_agent.datasets.synthetic.sites import write_face_dataset
 from site_agent.work.processes import stop
 from tests.cli.vision.test_study import SETTINGS
+from tests.site_agent.eyeblink.drawn_studies import write_study_files
 from tests.site_agent.work.shared_work import contents, count_log, start, work
 from tests.slurm_cluster import SlurmCluster, is_there, slurm_cluster
 from tests.waiting import wait_until
@@ -118,6 +119,18 @@ def test_an_array_of_slurm_gives_the_bytes_of_one_machine(
     results = results_of(folder / "study")
     assert len(results) > 10
     assert results == run_local(folder)
+
+
+def test_an_array_of_slurm_analyses_a_batch(tmp_path: Path, slurm: SlurmCluster) -> None:
+    table = write_study_files(tmp_path / "recordings", participants=3)
+    command = f"poolctl blink batch {table} -o study/ --share auto --workers 1"
+    (tmp_path / "batch.sbatch").write_text(f"#!/bin/bash\n#SBATCH --array=1-2\n{command}\n")
+    print(slurm.submit(tmp_path / "batch.sbatch", tmp_path))
+    local = command.replace("--share auto", "").replace("study/", "local/")
+    subprocess.run(local, shell=True, cwd=tmp_path, check=True, capture_output=True)
+    expected = results_of(tmp_path / "local")
+    assert len(expected) > 20
+    assert results_of(tmp_path / "study") == expected
 
 
 def test_the_snakefile_of_the_page_runs(folder: Path, tmp_path: Path) -> None:
@@ -222,6 +235,38 @@ def _kill_once(killed: str, folder: Path, delay_s: float, options: Sequence[str]
                 child.kill()
         client.communicate()
     return 0 if (folder / "table.csv").exists() else 1 + run_until_done()
+
+
+def test_ten_thousand_short_jobs_are_shared_out(tmp_path: Path) -> None:
+    """Print the time that the folder costs for each step."""
+    steps, seconds = 10_000, 0.01
+    options = ("--steps", str(steps), "--seconds", str(seconds))
+    processes = [start(tmp_path, *options, "--share", f"{part}/2") for part in (1, 2)]
+    began_s = time.monotonic()
+    for process in processes:
+        process.communicate()
+    took_s = time.monotonic() - began_s
+    counts = count_log(tmp_path)
+    assert set(counts.values()) == {1}
+    assert (tmp_path / "table.csv").exists()
+    each_ms = 1000 * (2 * took_s / steps - seconds)
+    print(f"\n{steps} steps of {seconds * 1000:.0f} ms by 2 shares: {took_s:.0f} s, ", end="")
+    print(f"{each_ms:.1f} ms a step and share on top of its work")
+
+
+@pytest.mark.skipif(not shutil.which("faketime"), reason="needs faketime")
+def test_a_share_with_another_clock_takes_over_nothing_that_lives(tmp_path: Path) -> None:
+    options = ("--steps", "12", "--seconds", "0.5", "--host")
+    shares = [start(tmp_path, *options, "here", "--share", "1/2")]
+    wait_until((tmp_path / "log").exists)
+    command = ["faketime", "-f", "+2h", sys.executable, *shares[0].args[1:]]  # type: ignore[index]
+    command = [word.replace("here", "there").replace("1/2", "2/2") for word in command]
+    shares.append(subprocess.Popen(command, stderr=subprocess.PIPE))
+    for share in shares:
+        _, complaints = share.communicate()
+        assert share.returncode == 0, complaints
+    assert set(count_log(tmp_path).values()) == {1}
+    assert (tmp_path / "table.csv").exists()
 
 
 def test_shares_of_a_simulation_give_the_networks_of_one(tmp_path: Path) -> None:
