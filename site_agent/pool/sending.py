@@ -54,10 +54,7 @@ MODELS = "/api/v1/uploads"
 
 @dataclass
 class PartSender:
-    """Sends parts, a few at a time; the first failure stops the others.
-
-    The upload begins at byte `start` of the file at `path`: a file may hold several others.
-    """
+    """Sends parts, a few at a time; the first failure stops the others."""
 
     connection: PoolConnection
     path: Path
@@ -224,7 +221,6 @@ def send_upload(
     *,
     announce: str,
     uploads: str,
-    start: int = 0,
 ) -> tuple[UploadResponse, int]:
     """Upload a file: announce it, send the parts that the pool does not have, complete.
 
@@ -232,8 +228,7 @@ def send_upload(
     the upload. So another pass repairs any interruption (another process with the same file, a
     lost part, a broken line).
 
-    `announce` is the address for the announcement, and `uploads` the address above the upload;
-    `start` is the byte of the file at `path` at which the upload begins.
+    `announce` is the address for the announcement, and `uploads` the address above the upload.
     """
     sent_bytes = 0
     deadline_s = time.monotonic() + _COMPLETE_TIMEOUT_S
@@ -242,7 +237,7 @@ def send_upload(
         upload = connection.post(announce, UploadResponse, request, repeatable=True)
         if upload.state == "complete":
             return upload, sent_bytes
-        sender = PartSender(connection, path, upload, progress, start)
+        sender = PartSender(connection, path, upload, progress)
         try:
             sender.send([part for part in upload.parts if not part.received])
             progress(1.0, "the pool is checking the file")
