@@ -2,14 +2,15 @@
 
 import signal
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
+from cli.frame.errors import UsageError
 from cli.frame.options import Argument, command, group
 from cli.frame.output import Invocation, Reply, TableText
 from site_agent.live.connection import ServiceConnection
-from site_agent.live.kits import open_kit, read_facts
+from site_agent.live.kits import Kit, open_kit, read_facts
 
 app = group("Run the services of live trainings, and ask how far they are.")
 
@@ -29,41 +30,38 @@ def terminated_as_interrupted() -> Iterator[None]:
 
 @command(app, "serve", "live serve kits/server", "live serve kits/aggregator")
 def serve(invocation: Invocation, kit: KitArgument) -> Reply:
-    """Run the service of a kit until Ctrl-C.
+    """Run a service of a split training until Ctrl-C.
 
-    The server of 'federated provision' combines the sites' contributions, and deletes them with
-    the end of their round. Of 'split provision' the main server gets smashed data and trains the
-    server parts, and never gets an image or a client part; the part aggregator, at another
-    institution, averages the client parts of all sites, and never gets smashed data.
+    The main server gets smashed data and trains the server parts, and never gets an image or a
+    client part; the part aggregator, at another institution, averages the client parts of all
+    sites, and never gets smashed data. 'federated serve' holds rounds of whole networks.
     """
-    opened = open_kit(kit, _SERVER, "aggregator")
+    from site_agent.split.services import run_service
+
+    opened = _open_split(kit, _SERVER, "aggregator")
     text = f"{opened.role} at {opened.addresses[opened.role]}; stop with Ctrl-C"
-
-    def ready() -> None:
-        invocation.note(text)
-
-    # Of a split training, a kit has the digests of the first parts.
-    if "first_client" in read_facts(kit):
-        from site_agent.split.services import run_service
-
-        run_service(kit, note=invocation.note, on_ready=ready)
-    else:
-        from site_agent.federated.live.server_process import run_rounds_server
-
-        with suppress(KeyboardInterrupt):
-            run_rounds_server(opened, note=invocation.note, on_ready=ready)
+    run_service(kit, note=invocation.note, on_ready=lambda: invocation.note(text))
     return Reply({"kit": opened.folder}, "stopped")
 
 
-@command(app, "status", "live status kits/site-a", "live status kits/submit")
+def _open_split(kit: Path, *roles: str) -> Kit:
+    """Open a kit of a split training, which has the digests of the first parts."""
+    opened = open_kit(kit, *roles)
+    if "first_client" not in read_facts(kit):
+        raise UsageError(
+            f"{kit} is a kit of rounds of whole networks, expected one of 'split provision'; "
+            "'federated serve' holds such rounds, and Ctrl-C ends them"
+        )
+    return opened
+
+
+@command(app, "status", "live status kits/site-a", "live status kits/server")
 def status(_invocation: Invocation, kit: KitArgument) -> Reply:
     """Show how far a training is, and which sites are there and done with the round under way."""
     opened = open_kit(kit)
     with ServiceConnection(opened, _SERVER, patience_s=0) as connection:
         facts = connection.get_json("/status")
     number = f"round {facts['round']} of {facts['rounds']}"
-    if not facts["rounds"]:
-        number = "no rounds under way"
     state = "finished" if facts["finished"] else "stopped" if facts["stopped"] else number
     sites = sorted({*facts["sites"], *facts["expected"]})
     rows = [
@@ -74,14 +72,13 @@ def status(_invocation: Invocation, kit: KitArgument) -> Reply:
     return Reply(facts, [f"{opened.addresses[_SERVER]}: {state}", table], [state])
 
 
-@command(app, "stop", "live stop kits/server", "live stop kits/submit")
+@command(app, "stop", "live stop kits/server")
 def stop(_invocation: Invocation, kit: KitArgument) -> Reply:
-    """End a training; the rounds that have ended are kept.
+    """End a split training; the rounds that have ended are kept.
 
-    The services stay. The same 'federated submit' goes on with live rounds; of a split training
-    the clients end, and a server that is started again goes on.
+    The services stay, and the clients end. A server that is started again goes on.
     """
-    opened = open_kit(kit, _SERVER, "submitter")
+    opened = _open_split(kit, _SERVER)
     with ServiceConnection(opened, _SERVER, patience_s=0) as connection:
         connection.post_json("/stop", {})
     return Reply({"kit": opened.folder}, "stopped: sites end the round when they ask next")

@@ -1,4 +1,4 @@
-"""``poolctl federated provision|server|site``: the processes of live rounds."""
+"""``poolctl federated provision|serve|site``: the processes of live rounds."""
 
 import re
 from collections.abc import Sequence
@@ -26,12 +26,11 @@ from cli.options.data import (
 from cli.options.merging import MethodOption, method_options
 from site_agent.datasets.network_data import digest_data, open_network_data
 from site_agent.datasets.soundness import require_sound
-from site_agent.errors import InvalidInputError
+from site_agent.errors import BusyError, InvalidInputError
 from site_agent.federated.live.kits import provision as make_kits
 from site_agent.federated.live.kits import read_kit
-from site_agent.federated.live.messages import RoundReport
+from site_agent.federated.live.rounds_folder import RoundReport, RoundsFolder
 from site_agent.federated.live.site_rules import SiteRules
-from site_agent.federated.live.submitting import FederationFolder, hold_live_rounds
 from site_agent.federated.plan import make_plan
 from site_agent.pool.profiles import host_of, rounds_folder
 from site_agent.pool.trust import trusted_sites
@@ -39,6 +38,7 @@ from site_agent.rounds.contract import ContributionRules
 from site_agent.rounds.provenance import find_base_problems
 from site_agent.tasks.model_files import is_address
 from site_agent.wording import count_words
+from site_agent.work.locks import locked
 
 app = single()
 
@@ -60,9 +60,9 @@ def provision(
 ) -> Reply:
     """Make the kits of a federation: certificates and addresses of each process.
 
-    Give each site the folder of its name, the machine at HOST the folder 'server' (it runs 'live
-    serve'), and the starter of rounds the folder 'submit'. Keep 'authority' to yourself: with it,
-    further sites can be added by the same command. The certificates last 360 days.
+    Give each site the folder of its name, and the machine at HOST the folder 'server' (it runs
+    'federated serve'). Keep 'authority' to yourself: with it, further sites can be added by the
+    same command, and the server gets its folder again. The certificates last 360 days.
     """
     made = make_kits(output, address=server, sites=site_names(sites))
     text = [str(kit) for kit in made] or [f"{output} has these kits already"]
@@ -95,7 +95,7 @@ def site(
     accept: Annotated[
         Sequence[str],
         Option(
-            "SHA-256 of a plan by which rounds may be held, as 'federated submit --dry-run' shows "
+            "SHA-256 of a plan by which rounds may be held, as 'federated serve --dry-run' shows "
             "it (repeatable).",
             "SHA256",
         ),
@@ -167,12 +167,12 @@ def _find_base(invocation: Invocation, named: str) -> tuple[str, Path | None]:
 
 @command(
     app,
-    "submit",
-    "federated submit kits/submit --base base.safetensors --method fedadam --rounds 10 -o run",
-    "federated submit kits/submit --base site-a/gaze --method fedavg --rounds 20 -o run "
+    "serve",
+    "federated serve kits/server --base base.safetensors --method fedadam --rounds 10 -o run",
+    "federated serve kits/server --base site-a/gaze --method fedavg --rounds 20 -o run "
     "--option epochs=2 --option learning_rate=0.05",
 )
-def submit(
+def serve(
     invocation: Invocation,
     kit: KitArgument,
     *,
@@ -189,16 +189,18 @@ def submit(
     protection: ProtectionOption = None,
     dry_run: DryRunOption = False,
 ) -> Reply:
-    """Hold rounds with the sites of a federation that are connected.
+    """Hold rounds with the sites of a federation that are connected, as their server.
 
     Each round's network is written to FOLDER with its recipe; so is the state of a server
-    optimiser. Options are those of the method and of the sites' training (epochs, batch_size,
-    learning_rate, ...). Sites train by a plan alone that they have named by the digest which
-    --dry-run shows. When the command is interrupted, the rounds go on; run the same command again
-    to fetch them, or 'live stop' to end the rounds. 'poolctl upload' publishes a network with its
-    recipe.
+    optimiser. Contributions are deleted with the end of their round. Options are those of the
+    method and of the sites' training (epochs, batch_size, learning_rate, ...). Sites train by a
+    plan alone that they have named by the digest which --dry-run shows. After an interruption, run
+    the same command again to continue. 'poolctl upload' publishes a network with its recipe.
     """
-    folder = read_kit(kit, "submitter")
+    from site_agent.federated.live.server import RoundsServer
+    from site_agent.federated.live.server_process import serving
+
+    opened = read_kit(kit, "server")
     options = {"seed": seed, **method_options(option)}
     network = invocation.model_file(base).path
     options = protect(
@@ -210,26 +212,32 @@ def submit(
         facts = {"plan": plan.model_dump(mode="json"), "plan_digest": plan.digest}
         told = describe_protection(plan.training, secure=False)
         return Reply(facts, [f"would hold {rounds} rounds of {method}", told, naming])
-    invocation.note(naming)
-    federation = FederationFolder(output, plan, network)
-    with invocation.progress("rounds") as progress:
-        hold_live_rounds(
-            folder,
-            federation,
-            round_limit_s=round_limit_s,
-            on_round=lambda report: invocation.note(_words(report)),
-            progress=progress,
+    if not opened.sites:
+        raise InvalidInputError(
+            f"{kit}: names no sites, expected those of the federation",
+            hint="run 'poolctl federated provision' again with all sites, and take its new kit",
         )
-    reports = federation.reports
-    items = [asdict(report) | {"path": federation.network(report.number)} for report in reports]
-    last = federation.network(reports[-1].number)
+    invocation.note(f"{naming}\nserver at {opened.address}; stop with Ctrl-C")
+    folder = RoundsFolder(output, plan, network)
+    server = RoundsServer(opened, folder, round_limit_s=round_limit_s, note=invocation.note)
+    busy = BusyError(f"{output} is in use by another call")
+    with (
+        locked(output / ".lock", busy=busy),
+        terminated_as_interrupted(),
+        serving(opened, server),
+        invocation.progress("rounds") as progress,
+    ):
+        server.hold(progress=progress, on_round=lambda report: invocation.note(_words(report)))
+    items = [asdict(report) | {"path": folder.network(report.number)} for report in folder.reports]
+    last = folder.network(rounds)
     data = {
         "plan": plan.model_dump(mode="json"),
         "plan_digest": plan.digest,
         "rounds": items,
         "output": last,
     }
-    return Reply(data, f"{last}  ({rounds} rounds, {reports[-1].digest[:12]}...)", [str(last)])
+    digest = folder.reports[-1].digest
+    return Reply(data, f"{last}  ({rounds} rounds, {digest[:12]}...)", [str(last)])
 
 
 def _words(report: RoundReport) -> str:

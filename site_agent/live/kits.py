@@ -92,9 +92,9 @@ def open_kit(folder: Path, *roles: str) -> Kit:
     return Kit(folder.resolve(), facts["role"], facts["name"], facts["addresses"])
 
 
-def require_names(names: Iterable[str], addresses: Mapping[str, str], *reserved_names: str) -> None:
+def require_names(names: Iterable[str], addresses: Mapping[str, str]) -> None:
     """Raise `InvalidInputError` for a name that no site may have, or an address that is none."""
-    reserved = (AUTHORITY, *addresses, *reserved_names)
+    reserved = (AUTHORITY, *addresses)
     for name in names:
         if not re.fullmatch(_SITE_NAME, name) or name in reserved:
             raise InvalidInputError(

@@ -1,4 +1,4 @@
-"""Kits of live rounds: of the server, of each site, and of the submitter of rounds."""
+"""Kits of live rounds: of the server, and of each site."""
 
 import json
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ from site_agent.errors import InvalidInputError
 from site_agent.live.kits import AUTHORITY, Authority, Kit, read_facts, require_names
 from site_agent.plain_json import write_json
 
-SERVER, SUBMIT = "server", "submit"
+SERVER = "server"
 FEWEST_SITES = 2
 
 
@@ -18,7 +18,7 @@ class FederationKit(Kit):
     """A kit of live rounds."""
 
     sites: tuple[str, ...] = ()
-    """All sites of the federation; only the submitter's kit knows them."""
+    """All sites of the federation; only the server's kit knows them."""
 
     @property
     def address(self) -> str:
@@ -35,9 +35,9 @@ def read_kit(folder: Path, *roles: str) -> FederationKit:
 
 
 def provision(output: Path, *, address: str, sites: Sequence[str]) -> list[Path]:
-    """Make the kits of a federation: ``server``, ``submit`` and one for each site.
+    """Make the kits of a federation: ``server``, and one for each site.
 
-    Existing kits stay as they are, so that a call with further sites adds these. The folder
+    Existing kits stay as they are, but the server's names all sites afterwards. The folder
     ``authority`` holds the key that signs the certificates; its holder can add sites.
 
     `address`: HOST:PORT at which the sites reach the server.
@@ -48,9 +48,9 @@ def provision(output: Path, *, address: str, sites: Sequence[str]) -> list[Path]
         The kits that were made.
     """
     names, addresses = sorted(set(sites)), {SERVER: address}
-    require_names(names, addresses, SUBMIT)
-    if (output / SUBMIT).is_dir():
-        known = read_kit(output / SUBMIT)
+    require_names(names, addresses)
+    if (output / SERVER).is_dir():
+        known = read_kit(output / SERVER)
         if known.address != address:
             raise InvalidInputError(f"{output} holds the kits of a server at {known.address}")
         names = sorted({*names, *known.sites})
@@ -58,14 +58,12 @@ def provision(output: Path, *, address: str, sites: Sequence[str]) -> list[Path]
         raise InvalidInputError(f"found {len(names)} site, expected at least {FEWEST_SITES}")
     output.mkdir(parents=True, exist_ok=True)
     authority = Authority.open(output / AUTHORITY)
-    roles = {SERVER: SERVER, **dict.fromkeys(names, "site"), SUBMIT: "submitter"}
     made = []
-    for name, role in roles.items():
+    for name, role in {SERVER: SERVER, **dict.fromkeys(names, "site")}.items():
         if not (output / name).exists():
             authority.make_kit(output / name, role, name, addresses, {"sites": []})
             made.append(output / name)
-    # The server takes the sites from each submission, so that further ones need no new kit of it.
-    path = output / SUBMIT / "kit.json"
+    path = output / SERVER / "kit.json"
     facts = json.loads(path.read_text(encoding="utf-8"))
     write_json(path, {**facts, "sites": names}, mode=0o600)
     return made

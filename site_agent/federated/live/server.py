@@ -4,7 +4,6 @@ Sites may lie about their contributions and their samples; bodies are bounded, a
 they are kept. Contributions are kept as files only until their round is combined.
 """
 
-import json
 import re
 import shutil
 import threading
@@ -14,21 +13,19 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
-from pydantic import ValidationError
-
-from aggregators.errors import AggregatorError, ContributionError, first_problem
-from aggregators.formats import decode_model, file_digest, read_model
+from aggregators.errors import AggregatorError, ContributionError
+from aggregators.formats import file_digest, read_model
 from aggregators.methods.networks import round_files
 from aggregators.methods.registry import find_method
 from aggregators.models import StateDict
 from aggregators.whole_file import write_whole
-from site_agent.errors import ConflictError, FederationError, InvalidInputError, SiteAgentError
-from site_agent.federated.live import messages
-from site_agent.federated.plan import CombinedFiles, FederationPlan, combine_files
+from site_agent.errors import ConflictError, FederationError, SiteAgentError
+from site_agent.federated.live.kits import FEWEST_SITES, FederationKit
+from site_agent.federated.live.rounds_folder import RoundReport, RoundsFolder
+from site_agent.federated.plan import CombinedFiles, combine_files
 from site_agent.federated.rounds import Courier, hold_rounds
-from site_agent.live.kits import Kit
-from site_agent.plain_json import write_json
 from site_agent.wording import count_words
+from site_agent.work import Progress
 
 FEWEST_CONTRIBUTIONS = 2
 """The mean of one site's contribution would be the contribution itself. Sites may ask for more."""
@@ -42,7 +39,9 @@ _REPLY_LIMIT_S = 20.0
 _REFUSAL = re.compile(r"[A-Za-z_]{1,64}")
 """The name of an error's class."""
 
-_RUN = "run.json"
+_POLL_S = 0.3
+_WAIT_S = 60.0
+"""How long to wait at the start for sites that are not connected."""
 
 
 @dataclass
@@ -68,173 +67,113 @@ class _Asked:
 
 
 class RoundsServer:
-    """The rounds of one federation; for several threads."""
+    """The rounds of one federation; for several threads.
+
+    `rounds`: Of the plan to hold. `round_limit_s`: How long a site may train in a round.
+    """
 
     def __init__(
         self,
-        kit: Kit,
+        kit: FederationKit,
+        rounds: RoundsFolder,
         *,
+        round_limit_s: float = 600.0,
         note: Callable[[str], None] = lambda _text: None,
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.folder, self.note, self._clock = kit.folder / "run", note, clock
-        self.files = messages.RoundFiles(self.folder)
-        self.changed, self._starting = threading.Condition(), threading.Lock()
+        self.sites, self.rounds, self.note = kit.sites, rounds, note
+        self.round_limit_s = round_limit_s
+        self.changed = threading.Condition()
         # After a start, sites get time to call before they count as lost.
-        self._began_s = clock()
+        self._began_s = time.monotonic()
         self._seen: dict[str, float] = {}
         self._gone: set[str] = set()
-        self._thread: threading.Thread | None = None
-        self.run: messages.Run | None = None
-        self.state, self.problem = "", ""
-        self.reports: list[messages.RoundReport] = []
         self.asked: _Asked | None = None
         self.replies: dict[str, tuple[int, bytes]] = {}
-        self._load()
-
-    def _load(self) -> None:
-        if not (self.folder / _RUN).is_file():
-            return
-        content = json.loads((self.folder / _RUN).read_text(encoding="utf-8"))
-        self.run = messages.Run.model_validate(content["run"])
-        self.state, self.problem = content["state"], content["problem"]
-        self.reports = list(self.files.read_reports())
-        if self.state == "running":
-            self._begin()
-
-    def _begin(self) -> None:
-        self._thread = threading.Thread(target=self._hold, name="rounds", daemon=True)
-        self._thread.start()
 
     def status(self) -> dict[str, Any]:
         """Describe the progress of the rounds."""
         with self.changed:
-            run, sites = self.run, () if self.run is None else self.run.sites
+            reports, rounds = self.rounds.reports, self.rounds.plan.rounds
             return {
-                "run": "" if run is None else run.digest,
-                "first_round": 0 if run is None else run.first_round,
-                "round": self._next_number(),
-                "rounds": 0 if run is None else run.read_plan().rounds,
-                "state": self.state,
-                "finished": self.state == "finished",
-                "stopped": self.state in ("", "stopped", "failed"),
-                "problem": self.problem,
+                "round": len(reports) + 1,
+                "rounds": rounds,
+                "finished": len(reports) == rounds,
+                "stopped": False,
                 "expected": sorted(name for name in self._seen if not self.is_lost(name)),
                 "done": [] if self.asked is None else sorted(self.asked.answered),
-                "sites": list(sites),
-                "reports": [asdict(report) for report in self.reports],
+                "sites": list(self.sites),
+                "reports": [asdict(report) for report in reports],
             }
-
-    def _next_number(self) -> int:
-        if self.reports:
-            return self.reports[-1].number + 1
-        return 0 if self.run is None else self.run.first_round
 
     def is_lost(self, site: str) -> bool:
         """Return whether a site has disconnected or has been silent for too long."""
-        silent_s = self._clock() - self._seen.get(site, self._began_s)
+        silent_s = time.monotonic() - self._seen.get(site, self._began_s)
         return site in self._gone or silent_s > LOST_S
 
     def hear(self, site: str, has_broken_off: bool = False) -> None:
         """Note that a site has called, or that its connection has broken."""
         with self.changed:
-            self._seen[site] = self._clock()
+            self._seen[site] = time.monotonic()
             if not has_broken_off:
                 self._gone.discard(site)
             elif site not in self._gone:
                 self._gone.add(site)
                 self.changed.notify_all()
 
-    # The submitter's requests.
-    def upload(self, content: bytes, *, is_state: bool) -> None:
-        """Keep the network of a run, or the state next to it, until the run starts."""
-        path = self._incoming / messages.BASE
-        if is_state:
-            path = round_files.state_path(path)
-            round_files.decode_optimiser_state(content)
-        elif not isinstance(decode_model(content), StateDict):
-            raise InvalidInputError("found no network")
-        else:
-            shutil.rmtree(self._incoming, ignore_errors=True)
-        self._incoming.mkdir(parents=True, exist_ok=True)
-        write_whole(path, content, mode=0o600)
+    def hold(
+        self, *, progress: Progress, on_round: Callable[[RoundReport], None] = lambda _report: None
+    ) -> None:
+        """Hold the rounds of the plan that the folder lacks.
 
-    @property
-    def _incoming(self) -> Path:
-        return self.folder.with_name("incoming")
+        The process can be killed at any moment: the next call goes on with the round under way.
 
-    def start(self, content: Mapping[str, Any]) -> None:
-        """Start the rounds of a run, or resume them if they are of the same run."""
+        `on_round`: Called for each round that has ended, also those of earlier calls.
+
+        Raises `FederationError` if too few sites are connected, or a round fails.
+        """
+        rounds, total = self.rounds, self.rounds.plan.rounds
+        for report in rounds.reports:
+            on_round(report)
+        if len(rounds.reports) == total:
+            return
+        self._wait_for_sites(0.0 if rounds.reports else _WAIT_S, progress)
+        courier, number = _LiveCourier(self), len(rounds.reports) + 1
         try:
-            run = messages.Run.model_validate(dict(content))
-            plan = run.read_plan()
-        except ValidationError as error:
-            raise InvalidInputError(f"run: {first_problem(error)}") from error
-        with self._starting:
-            if self._is_running(run):
-                return
-            if self._thread is not None:
-                self._thread.join()
-            with self.changed:
-                here, following = self.run, self._next_number()
-                if (
-                    here is None
-                    or here.digest != run.digest
-                    or not here.first_round <= run.first_round <= following
-                ):
-                    self._place(run)
-                else:
-                    self.run = run.model_copy(update={"first_round": here.first_round})
-                if self._next_number() > plan.rounds:
-                    self._set("finished")
-                    return
-                self._set("running")
-                self._begin()
+            for report in hold_rounds(rounds.plan, courier, first=number):
+                on_round(report)
+                number = report.number + 1
+                progress(report.number / total, f"{report.number} of {total} rounds")
+        except (AggregatorError, SiteAgentError) as error:
+            raise FederationError(
+                f"round {number}: {error}", hint="the same command tries again"
+            ) from error
+        finally:
+            courier.clear()
 
-    def _is_running(self, run: messages.Run) -> bool:
-        """Return whether these rounds are under way; raise `ConflictError` if others are."""
-        with self.changed:
-            if self.state != "running" or self.run is None:
-                return False
-            if self.run.digest != run.digest:
-                raise ConflictError("the server is at work on other rounds", code="busy")
-            return True
-
-    def _place(self, run: messages.Run) -> None:
-        """Put the uploaded network where the rounds of a new run begin."""
-        base = self._incoming / messages.BASE
-        if not base.is_file() or file_digest(base) != run.base:
-            raise InvalidInputError("the run's network has not been uploaded")
-        shutil.rmtree(self.folder, ignore_errors=True)
-        self.folder.mkdir(mode=0o700)
-        target = self.files.network(run.first_round - 1)
-        base.replace(target)
-        if (state := round_files.state_path(base)).is_file():
-            state.replace(round_files.state_path(target))
-        self.run, self.reports = run, []
-
-    def stop(self) -> None:
-        """End the rounds under way."""
-        with self.changed:
-            if self.state == "running":
-                self._set("stopped")
-
-    def _set(self, state: str, problem: str = "") -> None:
-        self.state, self.problem = state, problem
-        assert self.run is not None, "there is no state without a run"
-        content = {"run": self.run.model_dump(mode="json"), "state": state, "problem": problem}
-        write_json(self.folder / _RUN, content, mode=0o600)
-        self.changed.notify_all()
+    def _wait_for_sites(self, wait_s: float, progress: Progress) -> None:
+        """Wait until all sites are connected, or for a time; at least two must be."""
+        until_s = time.monotonic() + wait_s
+        while missing := set(self.sites) - (connected := set(self.status()["expected"])):
+            if time.monotonic() >= until_s:
+                break
+            progress(None, f"waiting for {', '.join(sorted(missing))}")
+            time.sleep(_POLL_S)
+        connected &= set(self.sites)
+        if len(connected) < FEWEST_SITES:
+            raise FederationError(
+                f"{len(connected)} sites are connected, expected at least {FEWEST_SITES}",
+                hint="each site runs: poolctl federated site KIT --data DATA",
+            )
 
     # The sites' requests.
     def task(self, site: str) -> dict[str, Any]:
         """Return the task of a site: a reply to fetch, and a round to train in."""
         self.hear(site)
         with self.changed:
-            run, asked = self.run, self.asked
-            if run is None or site not in run.sites:
-                return {}
-            facts: dict[str, Any] = {"plan": run.plan, "first_base": run.first_base}
+            rounds, asked = self.rounds, self.asked
+            facts: dict[str, Any] = {
+                "plan": rounds.plan.model_dump(mode="json"), "first_base": rounds.first_base,
+            }  # fmt: skip
             if site in self.replies:
                 facts["reply"] = self.replies[site][0]
             if asked is not None and site in asked.sites and site not in asked.answered:
@@ -255,9 +194,7 @@ class RoundsServer:
     def receive(self, site: str, number: int, least_others: int, content: bytes) -> None:
         """Take a site's contribution; one that cannot be combined leaves the site out."""
         with self.changed:
-            asked, run = self._require_asked(site, number), self.run
-            assert run is not None, "a round is asked for"
-            plan = run.read_plan()
+            asked, plan = self._require_asked(site, number), self.rounds.plan
         try:
             if not 1 <= least_others <= _MOST_OTHERS:
                 raise ContributionError(f"asks for {least_others} other sites")
@@ -314,53 +251,31 @@ class RoundsServer:
             raise ConflictError(f"round {number} is not under way", code="round")
         return asked
 
-    # The thread that holds the rounds.
-    def _hold(self) -> None:
-        assert self.run is not None, "a run was started"
-        plan, number = self.run.read_plan(), self._next_number()
-        courier = _LiveCourier(self, plan, self.run)
-        try:
-            for report in hold_rounds(plan, courier, first=number):
-                number = report.number + 1
-            with self.changed:
-                self._set("finished")
-        except (AggregatorError, SiteAgentError, OSError) as error:
-            with self.changed:
-                if self.state == "running":
-                    self._set("failed", f"round {number}: {error}")
-                    self.note(f"round {number} made no network: {error}")
-        finally:
-            courier.clear()
 
-
-class _LiveCourier(Courier[Path, CombinedFiles, messages.RoundReport]):
+class _LiveCourier(Courier[Path, CombinedFiles, RoundReport]):
     """Waits for the sites to fetch the round's network and to send their contributions."""
 
-    def __init__(self, server: RoundsServer, plan: FederationPlan, run: messages.Run) -> None:
-        self.sites, self._server, self._plan, self._run = run.sites, server, plan, run
-        self._folder = server.folder / "contributions"
+    def __init__(self, server: RoundsServer) -> None:
+        self.sites, self._server, self._rounds = server.sites, server, server.rounds
+        self._folder = self._rounds.folder / "contributions"
         self._asked: _Asked | None = None
 
     def collect(self, number: int, sites: Sequence[str]) -> dict[str, Path]:
-        server, base = self._server, self._server.files.network(number - 1)
+        server, base = self._server, self._rounds.network(number - 1)
         # Those that a killed process left go now.
-        shutil.rmtree(self._folder, ignore_errors=True)
+        self.clear()
         self._folder.mkdir(mode=0o700)
         network = cast("StateDict", read_model(base))
         asked = _Asked(
             number, base, file_digest(base), network, sites, self._folder, time.monotonic()
         )
         self._asked = asked
-        until_s = asked.began_s + self._run.round_limit_s
+        until_s = asked.began_s + server.round_limit_s
         with server.changed:
             server.asked = asked
-            while self._waiting(asked):
-                if time.monotonic() > until_s or server.state != "running":
-                    break
+            while self._waiting(asked) and time.monotonic() <= until_s:
                 server.changed.wait(timeout=min(1.0, max(0.01, until_s - time.monotonic())))
             server.asked = None
-            if server.state != "running":
-                raise FederationError("the rounds were stopped")
         problems = [
             *(f"{site}: {reason}" for site, reason in sorted(asked.left_out.items())),
             *(
@@ -382,19 +297,15 @@ class _LiveCourier(Courier[Path, CombinedFiles, messages.RoundReport]):
         return any(not self._server.is_lost(site) for site in missing)
 
     def combine(self, number: int, contributions: Mapping[str, Path]) -> CombinedFiles:
-        base = self._server.files.network(number - 1)
+        base, output = self._rounds.network(number - 1), self._rounds.network(number)
         state = round_files.state_path(base)
         combined = combine_files(
-            self._plan,
-            base,
-            state if state.is_file() else None,
-            contributions,
-            self._server.files.network(number),
+            self._rounds.plan, base, state if state.is_file() else None, contributions, output
         )
         self.clear()
-        if find_method(self._plan.method).replies:
-            # Nobody else gets the replies, and the submitter would download the state.
-            round_files.state_path(self._server.files.network(number)).unlink(missing_ok=True)
+        if find_method(self._rounds.plan.method).replies:
+            # Nobody else gets the replies.
+            round_files.state_path(output).unlink(missing_ok=True)
         return combined
 
     def deliver(self, site: str, number: int, reply: bytes) -> None:
@@ -402,16 +313,16 @@ class _LiveCourier(Courier[Path, CombinedFiles, messages.RoundReport]):
         with server.changed:
             server.replies[site] = number, reply
             while site in server.replies and not server.is_lost(site):
-                if time.monotonic() > until_s or server.state != "running":
+                if time.monotonic() > until_s:
                     break
                 server.changed.wait(timeout=1.0)
             if server.replies.pop(site, None) is not None:
                 server.note(f"round {number}: {site} has not taken its reply")
 
-    def end(self, number: int, combined: CombinedFiles) -> messages.RoundReport:
+    def end(self, number: int, combined: CombinedFiles) -> RoundReport:
         server, asked = self._server, self._asked
         assert asked is not None, "the round was held"
-        report = messages.RoundReport(
+        report = RoundReport(
             number,
             dict(combined.update_digests),
             tuple(site for site in asked.sites if site not in combined.update_digests),
@@ -421,8 +332,7 @@ class _LiveCourier(Courier[Path, CombinedFiles, messages.RoundReport]):
             asked.left_out,
         )
         with server.changed:
-            server.files.add_report(report)
-            server.reports.append(report)
+            self._rounds.add(report)
         return report
 
     def clear(self) -> None:

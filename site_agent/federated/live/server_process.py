@@ -1,13 +1,12 @@
-"""The server of live rounds as a process: its HTTP interface."""
+"""The server of live rounds as a service: its HTTP interface."""
 
-from collections.abc import Callable
-from pathlib import Path
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from starlette.applications import Starlette
 
-from aggregators.methods import recipe_path
-from aggregators.methods.networks.round_files import state_path
-from site_agent.federated.live import messages
+from site_agent.errors import BusyError
 from site_agent.federated.live.server import RoundsServer
 from site_agent.live import service
 from site_agent.live.kits import Kit
@@ -16,18 +15,6 @@ from site_agent.live.kits import Kit
 def rounds_app(server: RoundsServer) -> Starlette:
     """Return the server's HTTP interface."""
     routes, round_ = service.Routes(), "/rounds/{number:int}"
-    submitter = ("submitter",)
-
-    def start(call: service.Call) -> None:
-        server.start(call.content)
-
-    def result(call: service.Call) -> Path:
-        network = server.files.network(call.path["number"])
-        paths = {"network": network, "recipe": recipe_path(network), "state": state_path(network)}
-        path = paths.get(call.path["kind"])
-        if path is None or not path.is_file():
-            raise service.RefusalError(404, "not_found", "found no such file of a round")
-        return path
 
     def receive(call: service.Call) -> None:
         server.receive(call.caller, call.path["number"], call.path["others"], call.body)
@@ -38,19 +25,8 @@ def rounds_app(server: RoundsServer) -> Starlette:
     def refuse(call: service.Call) -> None:
         server.refuse(call.caller, call.path["number"], call.content["error"])
 
-    run = {"plan": dict, "sites": list, "first_base": str, "first_round": int, "base": str}
-    most = messages.MOST_NETWORK_BYTES
     routes.add("GET", "/status", lambda _call: server.status(), roles=())
     routes.add_presence(server.hear)
-    for kind, is_state in (("base", False), ("state", True)):
-
-        def upload(call: service.Call, is_state: bool = is_state) -> None:
-            server.upload(call.body, is_state=is_state)
-
-        routes.add("PUT", f"/start/{kind}", upload, roles=submitter, most_bytes=most)
-    routes.add("POST", "/start", start, roles=submitter, fields={**run, "round_limit_s": float})
-    routes.add("POST", "/stop", lambda _call: server.stop(), roles=("submitter", "server"))
-    routes.add("GET", "/results/{number:int}/{kind}", result, roles=submitter)
     routes.add("GET", "/task", lambda call: server.task(call.caller))
     routes.add("GET", f"{round_}/base", lambda call: server.base_of(call.path["number"]))
     routes.add(
@@ -68,9 +44,30 @@ def rounds_app(server: RoundsServer) -> Starlette:
     return routes.app()
 
 
-def run_rounds_server(
-    kit: Kit, *, note: Callable[[str], None], on_ready: Callable[[], None] = lambda: None
-) -> None:
-    """Serve until SIGTERM or Ctrl-C."""
-    server = RoundsServer(kit, note=note)
-    service.ServiceProcess(kit, rounds_app(server), on_ready).run()
+@contextmanager
+def serving(kit: Kit, server: RoundsServer) -> Iterator[None]:
+    """Answer the sites in a thread while the block runs.
+
+    Raises `BusyError`: the address is taken.
+    """
+    ready, problems = threading.Event(), list[BusyError]()
+    process = service.ServiceProcess(kit, rounds_app(server), ready.set)
+
+    def run() -> None:
+        try:
+            process.run()
+        except BusyError as error:
+            problems.append(error)
+        finally:
+            ready.set()
+
+    thread = threading.Thread(target=run, name="service")
+    thread.start()
+    try:
+        ready.wait()
+        if problems:
+            raise problems[0]
+        yield
+    finally:
+        process.should_exit = True
+        thread.join()

@@ -13,7 +13,6 @@ from aggregators.models import StateDict
 from site_agent.errors import ConflictError, FederationError, SiteAgentError, UntrustedServiceError
 from site_agent.federated.contribution_ledger import ContributionLedger
 from site_agent.federated.live.kits import SERVER, FederationKit
-from site_agent.federated.live.messages import MOST_NETWORK_BYTES
 from site_agent.federated.live.site_rules import SiteRules
 from site_agent.federated.local_training import Privacy
 from site_agent.federated.personal import PersonalStore
@@ -24,6 +23,8 @@ from site_agent.live.connection import ServiceConnection
 from site_agent.pool.profiles import personal_folder, privacy_folder
 
 _POLL_S, _TRY_AGAIN_S = 0.2, 1.0
+_MOST_NETWORK_BYTES = 512 * 1024**2
+"""Several times the size of today's networks."""
 
 
 class LiveSite:
@@ -92,7 +93,7 @@ class LiveSite:
             return "reply" in task
         number = int(task["round"])
         path = f"/rounds/{number}"
-        content = self._server.call("GET", f"{path}/base", most_bytes=MOST_NETWORK_BYTES)
+        content = self._server.call("GET", f"{path}/base", most_bytes=_MOST_NETWORK_BYTES)
         try:
             body, samples, least_others = self._contribute(number, task, content)
         except (AggregatorError, SiteAgentError, ValueError, KeyError, TypeError, OSError) as error:
@@ -140,7 +141,7 @@ class LiveSite:
     def _take_reply(self, task: Mapping[str, Any], number: int) -> None:
         """Put a round's reply in this site's personal part, and confirm it."""
         path = f"/rounds/{number}/reply"
-        content = self._server.call("GET", path, most_bytes=MOST_NETWORK_BYTES)
+        content = self._server.call("GET", path, most_bytes=_MOST_NETWORK_BYTES)
         try:
             store = _store_of(read_plan(task["plan"]), str(task["first_base"]))
             store.take_reply(self.kit.name, number, content)

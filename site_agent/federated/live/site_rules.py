@@ -1,9 +1,9 @@
 """A site's own rules in live rounds: which networks it trains, how long, and with how many others.
 
-Possible liars: the submitter and the server. A base that somebody built for the purpose makes a
-site's update show its pictures, so a run of rounds must begin with a network that the site
-accounts for by itself: it names its digest, its file, or its address in a pool, where it is made
-of models of sites that this one trusts (`site_agent.rounds.provenance`).
+Possible liar: the server. A base that somebody built for the purpose makes a site's update show its
+pictures, so a run of rounds must begin with a network that the site accounts for by itself: it
+names its digest, its file, or its address in a pool, where it is made of models of sites that this
+one trusts (`site_agent.rounds.provenance`).
 
 The site names the plan, too, by its digest: method, options, seed and number of rounds are in it,
 so a server cannot ask for the updates of other networks by another seed.
@@ -84,7 +84,7 @@ class SiteRules:
             raise ContributionWithheldError(
                 name,
                 [f"the run has the plan sha256:{plan.digest}, which this site did not name"],
-                hint="'poolctl federated submit --dry-run' shows a plan with its digest; start "
+                hint="'poolctl federated serve --dry-run' shows a plan with its digest; start "
                 "'poolctl federated site' with --accept DIGEST",
             )
         if number == 1 and digest != first_base:

@@ -1,4 +1,4 @@
-"""A federation on loopback: a server, sites and a submitter, each a process of its own."""
+"""A federation on loopback: a server and sites, each a process of its own."""
 
 import os
 import signal
@@ -27,7 +27,7 @@ Digests = list[tuple[str, dict[str, str]]]
 
 
 def digests_of(outcome: Outcome) -> Digests:
-    """Return the digests that 'federated submit' shows."""
+    """Return the digests that 'federated serve' shows."""
     return [(round_["digest"], round_["updates"]) for round_ in outcome.data["rounds"]]
 
 
@@ -64,19 +64,15 @@ class LiveFederation:
         return {site: data.read([self.persons[site]]) for site in self.sites}
 
     def start(self, *names: str, **environment: str) -> None:
+        """Start sites."""
         for name in names:
-            arguments: list[object] = ["live", "serve", self.kits / "server"]
-            if name != "server":
-                arguments = ["federated", "site", self.kits / name, "--data", self.data]
-                arguments += ["--persons", self.persons[name], "--base", self.base]
-                arguments += ["--least-others", self.least_others]
-                arguments += [word for plan in self.plans for word in ("--accept", plan.digest)]
+            arguments = ["federated", "site", self.kits / name, "--data", self.data]
+            arguments += ["--persons", self.persons[name], "--base", self.base]
+            arguments += ["--least-others", self.least_others]
+            arguments += [word for plan in self.plans for word in ("--accept", plan.digest)]
             self.processes[name] = start_process(*arguments, **environment)
-        if "server" in names:
-            # Submitting gives up after ten seconds without a server.
-            wait_until(self._is_served)
 
-    def _is_served(self) -> bool:
+    def is_served(self) -> bool:
         try:
             socket.create_connection(("localhost", self.port), 10).close()
         except OSError:
@@ -98,11 +94,11 @@ class LiveFederation:
         assert process.returncode == 0, name
         wait_until(lambda: not processes_of(self.kits / name))
 
-    def submission(self, method: str, rounds: int, *arguments: object) -> list[object]:
+    def serving(self, method: str, rounds: int, *arguments: object) -> list[object]:
         """Return the arguments that hold rounds with batches of 8 samples."""
         arguments = ("--method", method, "--rounds", rounds, "--option", "batch_size=8", *arguments)
         base = ["--base", self.base, "-o", self.folder / method, "--protection", "open", "--json"]
-        return ["federated", "submit", self.kits / "submit", *base, *arguments]
+        return ["federated", "serve", self.kits / "server", *base, *arguments]
 
     def digests_in_one_process(
         self, method: str, rounds: int, sites: Sequence[str] | None = None
@@ -135,18 +131,6 @@ class LiveFederation:
             return ledger.order_seed(site, run, digest)
 
         return run_rounds(base, samples, plan, order=order)
-
-    @property
-    def run_folder(self) -> Path:
-        """Folder of the rounds at the server."""
-        return self.kits / "server" / "run"
-
-    def wait_for_sites(self) -> None:
-        def all_connected() -> bool:
-            shown = run_here("live", "status", self.kits / "submit", "--json")
-            return shown.code == 0 and set(self.sites) <= set(shown.data["expected"])
-
-        wait_until(all_connected)
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Live rounds on loopback: the server in a thread of this process, and sites in others."""
+"""Live rounds on loopback: the server in this thread, its service and sites in others."""
 
 import threading
 from collections.abc import Iterator, Mapping, Sequence
@@ -8,47 +8,36 @@ from pathlib import Path
 from aggregators import write_model
 from aggregators.models import StateDict
 from site_agent.federated.live.kits import FederationKit, provision, read_kit
-from site_agent.federated.live.messages import RoundReport
+from site_agent.federated.live.rounds_folder import RoundReport, RoundsFolder
 from site_agent.federated.live.server import RoundsServer
-from site_agent.federated.live.server_process import rounds_app
+from site_agent.federated.live.server_process import serving
 from site_agent.federated.live.site import LiveSite
 from site_agent.federated.live.site_rules import SiteRules
-from site_agent.federated.live.submitting import FederationFolder, hold_live_rounds
 from site_agent.federated.plan import FederationPlan, first_model
-from site_agent.live.service import ServiceProcess
 from site_agent.work import no_progress
 from tests.site_agent.split.live_split import free_address
-from tests.waiting import wait_until
 
 
 class LiveRounds:
-    """A federation with its server, which runs while the block does."""
+    """A federation with sites that run while the block does."""
 
     def __init__(self, folder: Path, sites: Sequence[str]) -> None:
         self.folder, self.notes = folder, list[str]()
         provision(folder / "kits", address=free_address(), sites=sites)
-        kit = self.kit("server")
-        self.server = RoundsServer(kit, note=self.notes.append)
-        self._process = ServiceProcess(kit, rounds_app(self.server), lambda: None)
-        self._threads = [threading.Thread(target=self._process.run)]
+        self._threads: list[threading.Thread] = []
         self._sites: list[LiveSite] = []
 
     def kit(self, name: str) -> FederationKit:
         return read_kit(self.folder / "kits" / name)
 
     def __enter__(self) -> "LiveRounds":
-        self._threads[0].start()
-        wait_until(lambda: bool(self._process.started))
         return self
 
     def __exit__(self, *_error: object) -> None:
         for site in self._sites:
             site.ending.set()
-        for thread in self._threads[1:]:
+        for thread in self._threads:
             thread.join()
-        self.server.stop()
-        self._process.should_exit = True
-        self._threads[0].join()
 
     def add_site(self, name: str, rules: SiteRules) -> None:
         """Have a site take part from now on."""
@@ -62,19 +51,19 @@ class LiveRounds:
         self._threads.append(threading.Thread(target=run))
         self._threads[-1].start()
 
-    def hold(self, plan: FederationPlan, base: StateDict) -> tuple[RoundReport, ...]:
-        """Hold the rounds of a plan, and return their reports."""
+    def server(self, plan: FederationPlan, base: StateDict) -> RoundsServer:
+        """Return a server that holds the rounds of a plan in a folder of their own."""
         path = self.folder / "base.safetensors"
         write_model(base, path)
-        federation = FederationFolder(self.folder / plan.digest[:8], plan, path)
-        hold_live_rounds(
-            self.kit("submit"),
-            federation,
-            round_limit_s=120.0,
-            on_round=lambda _report: None,
-            progress=no_progress,
-        )
-        return federation.reports
+        folder = RoundsFolder(self.folder / plan.digest[:8], plan, path)
+        return RoundsServer(self.kit("server"), folder, round_limit_s=120.0, note=self.notes.append)
+
+    def hold(self, plan: FederationPlan, base: StateDict) -> Sequence[RoundReport]:
+        """Hold the rounds of a plan, and return their reports."""
+        server = self.server(plan, base)
+        with serving(self.kit("server"), server):
+            server.hold(progress=no_progress)
+        return server.rounds.reports
 
 
 @contextmanager

@@ -1,88 +1,49 @@
-"""The server of live rounds takes plans and networks from its submitter alone, and nothing else."""
+"""The server of live rounds holds one plan in a folder, and answers its sites alone."""
 
-from collections.abc import Iterator
-from typing import Any
+from pathlib import Path
 
 import pytest
 
-from aggregators.formats import encode_model
-from site_agent.errors import ConflictError, FederationError, InvalidInputError
-from site_agent.federated.live.server import RoundsServer
-from site_agent.federated.plan import FederationPlan, first_model, make_plan
+from site_agent.errors import BusyError, FederationError, InvalidInputError
+from site_agent.federated.live.rounds_folder import RoundReport
+from site_agent.federated.live.server_process import serving
+from site_agent.federated.plan import make_plan
 from site_agent.live.connection import ServiceConnection
 from site_agent.networks.modules import new_network
+from site_agent.work import no_progress
 from tests.site_agent.federated.live.live_rounds import LiveRounds
 
-NETWORK = new_network("gaze-lenet", 1)
-FIRST = first_model(NETWORK).digest
-SITES = ("site-0", "site-1")
-
-
-def run_of(plan: FederationPlan) -> dict[str, Any]:
-    return {
-        "plan": plan.model_dump(mode="json"), "sites": list(SITES), "first_base": FIRST,
-        "first_round": 1, "base": FIRST, "round_limit_s": 60.0,
-    }  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveRounds]:
-    with LiveRounds(tmp_path_factory.mktemp("live"), SITES) as running:
-        yield running
+NETWORK, OTHER = new_network("gaze-lenet", 1), new_network("gaze-lenet", 2)
+PLAN = make_plan("fedavg", {}, rounds=1)
 
 
 @pytest.fixture
-def server(live: LiveRounds) -> RoundsServer:
-    live.server.stop()
-    return live.server
+def live(tmp_path: Path) -> LiveRounds:
+    return LiveRounds(tmp_path, ("site-0", "site-1"))
 
 
-PLAN = make_plan("fedavg", {}, rounds=2)
+def test_a_folder_keeps_its_plan_base_and_reports(live: LiveRounds) -> None:
+    rounds = live.server(PLAN, NETWORK).rounds
+    report = RoundReport(1, {"site-0": "0" * 64}, ("site-1",), "1" * 64, 0.5, ("few",))
+    rounds.add(report)
+    server = live.server(PLAN, NETWORK)
+    assert server.rounds.reports == [report]
+    shown: list[RoundReport] = []
+    server.hold(progress=no_progress, on_round=shown.append)
+    assert shown == [report]
+    assert server.status()["finished"]
+    with pytest.raises(InvalidInputError, match="rounds of another plan or base"):
+        live.server(PLAN, OTHER)
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("base", "../../key.pem"),
-        ("first_base", "/etc/passwd"),
-        ("sites", ["site-0", "../site-1"]),
-        ("first_round", 0),
-        ("round_limit_s", 1e12),
-        ("plan", {"method": "fedavg", "rounds": 1, "code": "x"}),
-        ("more", 1),
-    ],
-)
-def test_runs_with_other_facts_are_refused(server: RoundsServer, name: str, value: Any) -> None:
-    with pytest.raises(InvalidInputError, match=name if name != "plan" else "code"):
-        server.start({**run_of(PLAN), name: value})
-
-
-def test_rounds_are_stopped_and_go_on_and_others_wait(server: RoundsServer) -> None:
-    with pytest.raises(InvalidInputError, match="has not been uploaded"):
-        server.start(run_of(PLAN))
-    server.upload(encode_model(NETWORK), is_state=False)
-    for _ in range(2):
-        server.start(run_of(PLAN))
-        server.start(run_of(PLAN))
-        assert server.status()["state"] == "running"
-        with pytest.raises(ConflictError, match="at work on other rounds"):
-            server.start(run_of(make_plan("median", {}, rounds=2)))
-        server.stop()
-        assert server.status()["stopped"]
-
-
-def test_a_site_cannot_act_as_the_submitter(live: LiveRounds) -> None:
-    with ServiceConnection(live.kit("site-0"), "server", patience_s=0) as connection:
-        for method, path in (
-            ("POST", "/start"),
-            ("PUT", "/start/base"),
-            ("POST", "/stop"),
-            ("GET", "/results/1/network"),
+def test_a_server_asks_sites_alone_and_takes_no_place_of_another(live: LiveRounds) -> None:
+    kit, server = live.kit("server"), live.server(PLAN, NETWORK)
+    with serving(kit, server), ServiceConnection(kit, "server", patience_s=0) as connection:
+        assert connection.get_json("/status")["round"] == 1
+        with pytest.raises(FederationError, match="expected a site"):
+            connection.get_json("/task")
+        with (
+            pytest.raises(BusyError, match="cannot listen"),
+            serving(kit, live.server(PLAN, NETWORK)),
         ):
-            with pytest.raises(FederationError, match="the caller is a site"):
-                connection.call(method, path, b"{}")
-    with (
-        ServiceConnection(live.kit("submit"), "server", patience_s=0) as connection,
-        pytest.raises(FederationError, match="expected a site"),
-    ):
-        connection.get_json("/task")
+            pass
