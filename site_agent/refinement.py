@@ -7,7 +7,7 @@ that of the same rounds through a pool, bit for bit.
 import os
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from aggregators.errors import IncompatibleModelsError, OptionError
 from aggregators.formats import file_digest, read_model, write_model
 from aggregators.methods import merging, refitting
 from aggregators.methods import recipe as recipes
-from aggregators.methods.leaf_refit import LeafRefit, mean_change
+from aggregators.methods.leaf_refit import LeafRefit
 from aggregators.methods.sub_models import collect_sub_models
 from aggregators.models import MergeInput, ShapePredictor
 from aggregators.predictors import to_grey
@@ -130,20 +130,6 @@ def refine_sites(
     return RefinedModel(current, recipe, digest, tuple(kept))
 
 
-def write_contributions(
-    base: ShapePredictor,
-    sources: Sequence[SiteSource],
-    folder: Path,
-    plan: RefinementPlan,
-    progress: Progress | None = None,
-) -> tuple[Path, ...]:
-    """Write the sites' contributions to the first round, and combine nothing."""
-    folder.mkdir(parents=True, exist_ok=True)
-    report = _report_round(progress, 1, 1)
-    sent = _contribute(base, sources, plan, 1, folder, report=report)
-    return tuple(path for path, _ in sent)
-
-
 def _contribute(
     base: ShapePredictor,
     sources: Sequence[SiteSource],
@@ -159,8 +145,6 @@ def _contribute(
         raise OptionError(f"sites must have different names, not {', '.join(names) or 'none'}")
     paths = [folder / f"{name}.round-{number}{refitting.CONTRIBUTION_SUFFIX}" for name in names]
     settings = plan.settings_of(number)
-    if settings.mode == "level-by-level":
-        return _contribute_by_level(base, sources, settings, plan.threads, paths, report)
     sent = []
     for place, (source, path) in enumerate(zip(sources, paths, strict=True)):
 
@@ -172,40 +156,6 @@ def _contribute(
         )
         sent.append((path, refitting.write_contribution(contribution, path)))
     return sent
-
-
-def _contribute_by_level(  # noqa: PLR0917
-    base: ShapePredictor,
-    sources: Sequence[SiteSource],
-    settings: refitting.RefitSettings,
-    threads: int,
-    paths: Sequence[Path],
-    report: Progress,
-) -> list[_Sent]:
-    """Fit level by level: all sites move their samples by the combined leaves of each level."""
-    forest = refitting.thin_base(base, settings.thin)
-    settings = settings.resolved(forest)
-    fits = [refitting.SiteFit(forest, item.site.faces, settings, threads) for item in sources]
-    digest = refitting.forest_digest(base)
-    shape = forest.leaves.shape
-    with ExitStack() as stack:
-        writers = [
-            stack.enter_context(
-                refitting.contribution_writer(path, shape, digest, settings.shared())
-            )
-            for path in paths
-        ]
-        for number, level in enumerate(forest.levels(), start=1):
-            fitted = [fit.fit(level) for fit in fits]
-            change = mean_change(
-                [(step.changes, step.counts.astype(np.float64)) for step in fitted]
-            )
-            leaves = (level.leaves + change).astype(np.float32)
-            for fit, writer, step in zip(fits, writers, fitted, strict=True):
-                fit.move(leaves)
-                writer.add(step.changes, step.counts)
-            report(number / forest.level_count, f"level {number} of {forest.level_count}")
-    return [(path, writer.digest) for path, writer in zip(paths, writers, strict=True)]
 
 
 def _combine(base: ShapePredictor, sent: Sequence[_Sent]) -> ShapePredictor:

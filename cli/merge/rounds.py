@@ -42,7 +42,6 @@ class RoundOptions:
     """The method of a round, and its series."""
 
     method: Annotated[str, Option("The method that combines the contributions.")] = "leaf-refit"
-    mode: Annotated[str, Option("The mode of the method.")] = "one-shot"
     rounds: Annotated[
         int, Option("Number of rounds; each finished round opens the next.", min=1, max=100)
     ] = 1
@@ -108,7 +107,6 @@ def start(
             names,
             moment,
             method=how.method,
-            mode=how.mode,
             options=options,
             rounds=how.rounds,
             least_others=how.least_others,

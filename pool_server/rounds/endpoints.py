@@ -66,7 +66,6 @@ def start(
     options = method.check_options(request.mode, request.options)
     method.require_sites(len(names), options)
     method.require_base(base)
-    rounds_total = method.rounds_to_hold(request.mode, request.rounds, base)
     now = now_utc()
     if not now < request.deadline <= now + LONGEST:
         raise errors.RoundRefusedError(
@@ -86,10 +85,10 @@ def start(
         method=request.method,
         method_version=method.aggregation.version,
         mode=request.mode,
-        options=method.cover_rounds(options, rounds_total),
+        options=method.cover_rounds(options, request.rounds),
         description=request.description,
         number=1,
-        rounds_total=rounds_total,
+        rounds_total=request.rounds,
         deadline=request.deadline,
         duration_s=int((request.deadline - now).total_seconds()) + 1,
         least_others=request.least_others,

@@ -292,7 +292,7 @@ def _open_successor(
         caller,
         base,
         [participant.site for participant in ended.participants],
-        options=find_round_method(ended.method).options_of_next(ended.options, base),
+        options=find_round_method(ended.method).options_of_next(ended.options),
         number=ended.number + 1,
         predecessor_id=ended.id,
         created_at=now,

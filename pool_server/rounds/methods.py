@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from pool_server.database.records import ModelVersionRecord
 
 
-ONE_SHOT = "one-shot"
+_ONE_SHOT = "one-shot"
 
 
 @dataclass(frozen=True)
@@ -43,8 +43,6 @@ class RoundMethod:
 
     aggregation: "AggregationMethod[Any]"
     """Combines the contributions with the base, by `aggregators.merge`."""
-    modes: ClassVar[tuple[str, ...]] = (ONE_SHOT,)
-    """Ways to hold a round of it through a pool."""
     data: ClassVar[str]
     """The sites' data, in examples of commands."""
     alone: ClassVar[str]
@@ -55,15 +53,17 @@ class RoundMethod:
         return self.aggregation.name
 
     def check_options(self, mode: str, options: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the complete options, shared by all sites."""
-        if mode not in self.modes:
-            raise RoundRefusedError(
-                f"a round of {self.name} cannot be held {mode}; through a pool it can be: "
-                f"{', '.join(self.modes)}"
-            )
-        return self.full_options(mode, options)
+        """Return the complete options, shared by all sites.
 
-    def full_options(self, mode: str, options: Mapping[str, Any]) -> dict[str, Any]:
+        `mode`: As sites of earlier versions ask for it.
+        """
+        if mode != _ONE_SHOT:
+            raise RoundRefusedError(
+                f"a round of {self.name} cannot be held {mode}, expected {_ONE_SHOT}"
+            )
+        return self.full_options(options)
+
+    def full_options(self, options: Mapping[str, Any]) -> dict[str, Any]:
         """Return the complete options; raise `RoundRefusedError` for an unknown or invalid one."""
         raise NotImplementedError
 
@@ -84,20 +84,7 @@ class RoundMethod:
         """Return the options of a series of `rounds` rounds."""
         return dict(options)
 
-    def rounds_to_hold(
-        self,
-        mode: str,  # noqa: ARG002
-        rounds: int,
-        base: "ModelVersionRecord",  # noqa: ARG002
-    ) -> int:
-        """Return the number of the pool's rounds that make up the requested ones."""
-        return rounds
-
-    def options_of_next(
-        self,
-        options: Mapping[str, Any],
-        base: "ModelVersionRecord",  # noqa: ARG002
-    ) -> dict[str, Any]:
+    def options_of_next(self, options: Mapping[str, Any]) -> dict[str, Any]:
         """Return the options of the round that follows on a result."""
         return dict(options)
 
@@ -111,35 +98,24 @@ class RoundMethod:
         raise NotImplementedError
 
 
-LEVEL_BY_LEVEL = "level-by-level"
-
-
 @dataclass(frozen=True)
 class LeafRefitRounds(RoundMethod):
     """Sites fit the leaves of a landmark model to their faces, and send the leaves' changes."""
 
-    modes: ClassVar[tuple[str, ...]] = (ONE_SHOT, LEVEL_BY_LEVEL)
     data: ClassVar[str] = "FACES.XML"
     alone: ClassVar[str] = "poolctl refine"
 
-    def full_options(self, mode: str, options: Mapping[str, object]) -> dict[str, object]:
+    def full_options(self, options: Mapping[str, object]) -> dict[str, object]:
         if "seed" in options:
             raise RoundRefusedError(
                 "option seed: every site draws its own starting shapes, so the seed stays at the "
                 "site"
             )
-        if "level" in options:
-            raise RoundRefusedError(
-                "option level: the pool counts the levels itself, from the first one",
-                hint="Omit it; --mode level-by-level holds one round for each level.",
-            )
-        first = {"level": 1} if mode == LEVEL_BY_LEVEL else {}
         try:
             method_options = check_options(
                 CappedOptions, self.aggregation.take_own(options), self.name
             )
-            fit = {**self._fit(options), **first, "mode": mode}
-            return refit_settings(**fit).shared() | method_options.model_dump()
+            return refit_settings(**self._fit(options)).shared() | method_options.model_dump()
         except OptionError as error:
             raise RoundRefusedError(str(error)) from error
 
@@ -158,18 +134,9 @@ class LeafRefitRounds(RoundMethod):
                 hint="Merge the sub-models with wba-cascade first.",
             )
 
-    def rounds_to_hold(self, mode: str, rounds: int, base: "ModelVersionRecord") -> int:
-        # Level by level, sites meet once for each level of the base.
-        return rounds * _levels_of(base) if mode == LEVEL_BY_LEVEL else rounds
-
-    def options_of_next(
-        self, options: Mapping[str, Any], base: "ModelVersionRecord"
-    ) -> dict[str, Any]:
+    def options_of_next(self, options: Mapping[str, Any]) -> dict[str, Any]:
         # The first round has thinned the model; its result must not be thinned again.
-        following = {**options, "thin": None}
-        if options["level"] is not None:
-            following["level"] = options["level"] % _levels_of(base) + 1
-        return following
+        return {**options, "thin": None}
 
     def examine(
         self,
@@ -182,7 +149,7 @@ class LeafRefitRounds(RoundMethod):
         model = read_model(base, max_bytes=base.stat().st_size)
         if not isinstance(model, ShapePredictor):
             raise RefusedError("the base is no single landmark model")
-        settings = refitting.RefitSettings.model_validate(self._fit(options))
+        settings = refit_settings(**self._fit(options))
         forest = refitting.thin_base(model, settings.thin)
         require_made_for(
             (refitting.forest_digest(model), contribution.base_digest),
@@ -205,10 +172,6 @@ class LeafRefitRounds(RoundMethod):
         }
 
 
-def _levels_of(base: "ModelVersionRecord") -> int:
-    return int(base.fingerprint.get("levels", 1))
-
-
 _FORMAT = "safetensors"
 
 
@@ -223,7 +186,7 @@ class NetworkRounds(RoundMethod):
     data: ClassVar[str] = "GAZE"
     alone: ClassVar[str] = "poolctl federated simulate"
 
-    def full_options(self, mode: str, options: Mapping[str, object]) -> dict[str, object]:  # noqa: ARG002
+    def full_options(self, options: Mapping[str, object]) -> dict[str, object]:
         try:
             return self._split(options).together()
         except OptionError as error:

@@ -46,7 +46,7 @@ class RoundRequest(RequestModel):
     method: Name = Field(
         default="leaf-refit", description="Method that combines the contributions."
     )
-    mode: Name = Field(default="one-shot", description="One of the method's modes.")
+    mode: Name = Field(default="one-shot", description="Always one-shot.")
     options: dict[str, Any] = Field(
         default_factory=dict,
         description="Options of the method, and training settings of all sites.",
@@ -54,11 +54,7 @@ class RoundRequest(RequestModel):
     sites: list[Name] = Field(min_length=1, max_length=200, description="The invited sites.")
     deadline: AwareDatetime = Field(description="End of contributions.")
     rounds: Whole = Field(
-        default=1,
-        ge=1,
-        le=100,
-        description="Number of rounds, each on the last result; level by level, the number of "
-        "passes over all levels.",
+        default=1, ge=1, le=100, description="Number of rounds, each on the last result."
     )
     least_others: LeastOthers = Field(
         default=1, description="Minimum demand of every contribution; a site may demand more."
@@ -177,7 +173,7 @@ class RoundTerms(BaseModel):
     method_version: int
     mode: str
     options: dict[str, Any]
-    """Complete, of the first round: later ones do not thin their base, and name another level."""
+    """Complete, of the first round: later ones do not thin their base."""
     sites: tuple[Name, ...]
     """In the order of their names."""
     rounds: int

@@ -44,8 +44,7 @@ class DataChoice:
     persons: tuple[str, ...] = ()
     """Of gaze data; all if empty."""
     seed: int = 0
-    """For the starting shapes of leaf refinement. Each round of a series adds its number; level by
-    level, each pass through all levels."""
+    """For the starting shapes of leaf refinement. Each round of a series adds its number."""
     threads: int = 0
     """For leaf refinement. 0: one for each processor."""
     despite_findings: bool = False
@@ -133,11 +132,8 @@ class ContributionRules(Settings, error=InvalidInputError):
         self, contribution: "LeafContribution", base: "ShapePredictor", faces: int
     ) -> list[str]:
         """Return why the site refuses to send a contribution that was fitted to `faces` faces."""
-        settings = contribution.settings
-        trees = base.trees_per_level
-        if settings["level"] is not None:
-            trees = trees[settings["level"] - 1 : settings["level"]]
-        fitted = sum(min(int(tree), settings["thin"] or int(tree)) for tree in trees)
+        thin = contribution.settings["thin"]
+        fitted = sum(min(int(trees), thin or int(trees)) for trees in base.trees_per_level)
         ratio = faces * fitted / max(1, int((contribution.counts > 0).sum()))
         if ratio >= self.faces_per_leaf:
             return []

@@ -94,11 +94,16 @@ class LeafRefitPart(SitePart):
 
     @classmethod
     def prepare(
-        cls, pool: PoolClient, round_: RoundResponse, _site: str, data: SiteData, choice: DataChoice
+        cls,
+        _pool: PoolClient,
+        round_: RoundResponse,
+        _site: str,
+        data: SiteData,
+        choice: DataChoice,
     ) -> "LeafRefitPart":
         faces = read_faces(data) if isinstance(data, Path) else cast("FaceDataset", data)
         sound = require_sound(faces, despite_findings=choice.despite_findings)
-        seed = choice.seed + _times_through(pool, round_)
+        seed = choice.seed + round_.number - 1
         method_options = METHODS[round_.method].take_own(round_.options)
         fit = {name: value for name, value in round_.options.items() if name not in method_options}
         return cls(round_, faces, refit_settings(**{**fit, "seed": seed}), choice, sound)
@@ -193,17 +198,6 @@ class LeafRefitPart(SitePart):
             f"{self.round_.options['min_faces']} faces"
         )
         return ContributionFacts(text, len(counts), len(sent), int(sent.min()))
-
-
-def _times_through(pool: PoolClient, round_: RoundResponse) -> int:
-    """Return how often the series of a round has been through all levels before it.
-
-    Sites that go level by level draw their samples once for all levels.
-    """
-    if round_.options.get("level") is None:
-        return round_.number - 1
-    levels = int(pool.version(round_.base).fingerprint["levels"])
-    return (round_.number - 1) // levels
 
 
 @dataclass(frozen=True, eq=False)

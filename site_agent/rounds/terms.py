@@ -36,8 +36,8 @@ from site_agent.secure.charter import require_accepted
 if TYPE_CHECKING:
     from site_agent.pool.client import PoolClient
 
-_CHANGE_LATER = frozenset({"level", "thin"})
-"""Options of leaf refinement that may differ between the rounds of a series."""
+_CHANGES_LATER = "thin"
+"""The option of leaf refinement that may differ between the rounds of a series."""
 
 
 def start_round(
@@ -238,7 +238,7 @@ def _trusted_keys(pool: "PoolClient", site: str) -> list[PublicKey]:
 
 
 def _lasting(options: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in options.items() if name not in _CHANGE_LATER}
+    return {name: value for name, value in options.items() if name != _CHANGES_LATER}
 
 
 def _equal(option: Any, asked: Any) -> bool:

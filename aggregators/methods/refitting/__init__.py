@@ -7,7 +7,6 @@ from aggregators.methods.refitting.base_check import find_untrained_features
 from aggregators.methods.refitting.contribution_file import (
     CONTRIBUTION_SUFFIX,
     RefitSettings,
-    contribution_writer,
     encode_contribution,
     forest_digest,
     read_contribution,
@@ -24,7 +23,6 @@ __all__ = [
     "SiteFaces",
     "SiteFit",
     "contribute",
-    "contribution_writer",
     "encode_contribution",
     "find_untrained_features",
     "forest_digest",

@@ -17,19 +17,17 @@ sample per starting shape.
 """
 
 import hashlib
-import io
 import json
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, BinaryIO, Literal, cast
+from typing import Any, Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, ValidationError
 
-from aggregators.errors import ConversionError, FormatError, first_problem
+from aggregators.errors import FormatError, first_problem
 from aggregators.formats import dlib_stream, registry, safetensors_file
 from aggregators.methods.contract import MethodOptions, check_options, no_progress
 from aggregators.methods.joined_cascades import join_cascades
@@ -40,19 +38,12 @@ _CORRECTIONS_PER_LEVEL = 50.0
 _LARGEST_AUTOMATIC_NU = 0.3
 
 
-class RefitSettings(MethodOptions):
-    """Settings of one site's fit in a round of leaf refinement."""
+class RecordedSettings(MethodOptions):
+    """Settings as contributions hold them, also those of earlier versions."""
 
-    mode: Literal["one-shot", "level-by-level"] = Field(
-        default="one-shot",
-        description="Each site fits all levels alone (one-shot), or all sites exchange "
-        "contributions after every level (level-by-level).",
-    )
-    level: int | None = Field(
-        default=None,
-        ge=1,
-        description="Level-by-level: the level that a contribution fits, counted from 1.",
-    )
+    mode: Literal["one-shot", "level-by-level"] = "one-shot"
+    """Sites fit all levels; earlier ones could exchange contributions after every level."""
+    level: int | None = Field(default=None, ge=1)
     starts: int = Field(default=20, ge=1, le=10_000, description="Starting shapes for each face.")
     nu: float | None = Field(
         default=None,
@@ -78,9 +69,20 @@ class RefitSettings(MethodOptions):
         default=0.5,
         ge=0,
         le=1,
-        description="One-shot: part of its own change by which a site moves its samples.",
+        description="Part of its own change by which a site moves its samples.",
     )
     seed: int = Field(default=0, ge=0, lt=2**63, description="Of the starting shapes.")
+
+    def shared(self) -> dict[str, Any]:
+        """Return the settings for a contribution: all but the seed."""
+        return self.model_dump(mode="json", exclude={"seed"})
+
+
+class RefitSettings(RecordedSettings):
+    """Settings of one site's fit in a round of leaf refinement."""
+
+    mode: Literal["one-shot"] = "one-shot"
+    level: None = None
 
     def resolved(self, forest: ShapePredictor) -> "RefitSettings":
         """Return the settings with `nu` chosen for a (thinned) forest.
@@ -93,10 +95,6 @@ class RefitSettings(MethodOptions):
         most_trees = max(1, int(forest.trees_per_level.max()))
         nu = min(_LARGEST_AUTOMATIC_NU, _CORRECTIONS_PER_LEVEL / most_trees)
         return self.model_copy(update={"nu": max(1e-4, round(nu, 4))})
-
-    def shared(self) -> dict[str, Any]:
-        """Return the settings for a contribution: all but the seed."""
-        return self.model_dump(mode="json", exclude={"seed"})
 
 
 def refit_settings(**values: Any) -> RefitSettings:
@@ -136,23 +134,17 @@ def forest_digest(forest: ShapePredictor) -> str:
 
 def encode_contribution(contribution: LeafContribution) -> bytes:
     """Return the bytes of a contribution's file."""
-    file = io.BytesIO()
-    shape = contribution.changes.shape
-    writer = ContributionWriter(
-        file, _header(shape, contribution.base_digest, contribution.settings)
-    )
-    writer.add(contribution.changes, contribution.counts)
-    writer.finish(shape[0])
-    return file.getvalue()
+    return b"".join(_parts(contribution))
 
 
 def write_contribution(contribution: LeafContribution, path: Path | str) -> str:
     """Write a contribution, whole or not at all, and return the SHA-256 of the file."""
-    with contribution_writer(
-        path, contribution.changes.shape, contribution.base_digest, contribution.settings
-    ) as writer:
-        writer.add(contribution.changes, contribution.counts)
-    return writer.digest
+    digest = hashlib.sha256()
+    with whole_file(Path(path)) as file:
+        for part in _parts(contribution):
+            digest.update(part)
+            file.write(part)
+    return digest.hexdigest()
 
 
 def read_contribution(path: Path | str) -> LeafContribution:
@@ -204,57 +196,24 @@ def _find_problem(contribution: LeafContribution) -> tuple[str, str] | None:
     return None
 
 
-@contextmanager
-def contribution_writer(
-    path: Path | str, shape: tuple[int, ...], base_digest: str, settings: Mapping[str, Any]
-) -> "Iterator[ContributionWriter]":
-    """Write a contribution of `shape` (leaves, parts, 2) level by level, whole or not at all."""
-    with whole_file(Path(path)) as file:
-        writer = ContributionWriter(file, _header(shape, base_digest, settings))
-        yield writer
-        writer.finish(shape[0])
-
-
-class ContributionWriter:
-    """Writes one level after the other; `digest` is the SHA-256 of the complete file."""
-
-    def __init__(self, file: BinaryIO, header: bytes) -> None:
-        self.digest = ""
-        self._counts: list[UInt32] = []
-        self._hash = hashlib.sha256()
-        self._file = file
-        self._write(header)
-
-    def add(self, changes: Float32, counts: UInt32) -> None:
-        """Append the leaves of one or several levels."""
-        self._counts.append(np.array(counts, dtype=np.uint32))
-        self._write(np.ascontiguousarray(changes, dtype=np.float32).reshape(-1).view(np.uint8))
-
-    def finish(self, leaves: int) -> None:
-        """Append the counts; all levels must have `leaves` leaves together."""
-        counts = np.concatenate(self._counts)
-        if len(counts) != leaves:
-            raise ConversionError(f"{len(counts)} leaves written, expected {leaves}")
-        self._write(counts.view(np.uint8))
-        self.digest = self._hash.hexdigest()
-
-    def _write(self, content: dlib_stream.Buffer) -> None:
-        view = dlib_stream.view_bytes(content)
-        self._hash.update(view)
-        self._file.write(view)
-
-
-def _header(shape: tuple[int, ...], base_digest: str, settings: Mapping[str, Any]) -> bytes:
+def _parts(contribution: LeafContribution) -> "Iterator[bytes | memoryview]":
+    """Yield the header, the changes and the counts of a contribution's file."""
+    shape = contribution.changes.shape
     header, _ = safetensors_file.lay_out(
         {"changes": TensorInfo("F32", tuple(shape)), "counts": TensorInfo("U32", (shape[0],))},
         {
             "format": LEAF_CONTRIBUTION,
             "version": _VERSION,
-            "base": base_digest,
-            "settings": json.dumps(dict(settings), sort_keys=True, separators=(",", ":")),
+            "base": contribution.base_digest,
+            "settings": json.dumps(
+                dict(contribution.settings), sort_keys=True, separators=(",", ":")
+            ),
         },
     )
-    return header
+    yield header
+    for array, kind in ((contribution.changes, np.float32), (contribution.counts, np.uint32)):
+        values = np.ascontiguousarray(array, dtype=kind)
+        yield dlib_stream.view_bytes(values.reshape(-1).view(np.uint8))
 
 
 def _entry(contents: safetensors_file.Contents, name: str, dtype: str) -> NDArray[np.generic]:
@@ -266,7 +225,7 @@ def _entry(contents: safetensors_file.Contents, name: str, dtype: str) -> NDArra
 
 def _parse_settings(text: str) -> dict[str, Any]:
     try:
-        settings = RefitSettings.model_validate_json(text)
+        settings = RecordedSettings.model_validate_json(text)
     except ValidationError as error:
         problem = first_problem(error)
         raise safetensors_file.header_error("metadata settings", problem, "settings") from error

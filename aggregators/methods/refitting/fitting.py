@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
-from aggregators.errors import IncompatibleModelsError, InconsistentModelError, OptionError
+from aggregators.errors import IncompatibleModelsError, InconsistentModelError
 from aggregators.formats.shape_predictor import find_forest_problem
 from aggregators.methods.contract import Progress, no_progress
 from aggregators.methods.refitting.contribution_file import RefitSettings, forest_digest, thin_base
@@ -128,11 +128,6 @@ class SiteFit:
 
         self._in_threads(move_block, range(len(self._columns)))
 
-    def follow(self, level: CascadeLevel) -> None:
-        """Move the samples by the next level without fitting it."""
-        self._reach = self._find_reached_leaves(level)
-        self.move(level.leaves)
-
     def _find_reached_leaves(self, level: CascadeLevel) -> "LevelReach":
         """Find the leaf of each tree that each sample reaches."""
         from aggregators.methods.refitting.kernels import LevelReach, SampleArrays, reach_leaves
@@ -210,9 +205,6 @@ def contribute(
 ) -> LeafContribution:
     """Make one site's contribution to a round.
 
-    In one-shot mode the site fits all levels. Level by level it fits only ``settings.level``;
-    the next one follows when all sites have the pool's result.
-
     `base`: Usually a cascade merge with step 1.1; the same at every site. `threads`: 0: as many as
     the machine has processors; the result is the same.
 
@@ -220,8 +212,6 @@ def contribute(
     ------
     IncompatibleModelsError, InconsistentModelError
         As `SiteFit`.
-    OptionError
-        Level by level, the level is missing or not in the base.
     InconsistentModelError
         The base moves the landmarks away from the faces.
     """
@@ -234,37 +224,13 @@ def contribute(
     counts = np.zeros(len(forest.leaves), dtype=np.uint32)
     leaves_of_level = [len(level.leaves) for level in forest.levels()]
     start = 0
-    fits: Iterator[LevelFit | None]
-    if chosen.mode == "one-shot":
-        fits = fit_levels(forest, fit, chosen.own_share)
-    else:
-        fits = _fit_one_level(forest, fit, chosen.level)
-    for number, fitted in enumerate(fits, start=1):
+    for number, fitted in enumerate(fit_levels(forest, fit, chosen.own_share), start=1):
         rows = slice(start, start + leaves_of_level[number - 1])
-        # Levels that are not fitted now stay zero: their contribution is no change.
-        if fitted is not None:
-            changes[rows], counts[rows] = fitted.changes, fitted.counts
+        changes[rows], counts[rows] = fitted.changes, fitted.counts
         _require_landmarks_near(fit.shapes, number)
         start = rows.stop
         report(number / forest.level_count, f"level {number} of {forest.level_count}")
     return LeafContribution(changes, counts, forest_digest(base), chosen.shared())
-
-
-def _fit_one_level(
-    forest: ShapePredictor, fit: SiteFit, level_number: int | None
-) -> Iterator[LevelFit | None]:
-    """Yield None for each level before `level_number`, then its fit."""
-    if level_number is None or level_number > forest.level_count:
-        raise OptionError(
-            f"level: found {level_number}, expected 1 to {forest.level_count}, the levels of the "
-            "base (mode level-by-level)"
-        )
-    for number, level in enumerate(forest.levels(), start=1):
-        if number == level_number:
-            yield fit.fit(level)
-            return
-        fit.follow(level)
-        yield None
 
 
 def _require_landmarks_near(shapes: Float32, level: int) -> None:

@@ -151,7 +151,7 @@ def attack_leaf_sums(
     if sent.base_digest != refitting.forest_digest(base):
         raise InvalidInputError(f"{artifact}: not made to the base that --base names")
     sides, names = sides.complete(base.initial_shape)
-    rules = refitting.RefitSettings.model_validate(dict(sent.settings))
+    rules = refitting.refit_settings(**sent.settings)
     photographed = _load(sides, base, most=_CAMERA_FACES)
     thinned = refitting.thin_base(base, rules.thin)
     case = LeafCase(sent, sides, names, base, thinned, sent, rules, photographed)
@@ -185,7 +185,7 @@ def _recover(sent: LeafContribution, forest: ShapePredictor, shapes: Float64) ->
 
 def _on_camera(settings: refitting.RefitSettings) -> refitting.RefitSettings:
     """Return settings of a fit to a camera, which has one level; leaves hardly move."""
-    return settings.model_copy(update={"thin": None, "nu": 0.001, "mode": "one-shot"})
+    return settings.model_copy(update={"thin": None, "nu": 0.001})
 
 
 def _is_seen(face: Float64, pictures: Float64) -> bool:

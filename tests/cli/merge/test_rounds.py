@@ -423,9 +423,6 @@ def test_rounds_that_cannot_be_held(site: Site) -> None:
     start = ("rounds", "start", "--sites", "site-a,site-b", "--deadline", "7d", "--json")
     assert poolctl(*start, "--base", "site-a/none").code == 4
     assert poolctl(*start, "--base", "site-a/merged", "--method", "mwma").code == 2
-    refused = poolctl(*start, "--base", "site-a/merged", "--mode", "all-at-once")
-    assert refused.code == 2
-    assert "one-shot, level-by-level" in refused.error["message"]
     assert poolctl(*START, "--deadline", "2020-01-01", "--json").code == 2
     tried = poolctl(*START, "--deadline", "7d", "--dry-run", "--json").data
     assert (tried["started"], tried["options"]) == (False, {"starts": 5})

@@ -41,13 +41,8 @@ def test_faces_are_cut_out_with_their_landmarks(training_faces: FaceDataset) -> 
     assert site.faces.pixels.size <= full.faces.pixels.size == 24 * 200 * 200
 
 
-@pytest.mark.parametrize("mode", ["one-shot", "level-by-level"])
 def test_refinement_comes_nearer_to_the_sites_faces(
-    mode: str,
-    sources: list[SiteSource],
-    trained_landmarks: Path,
-    training_faces: FaceDataset,
-    tmp_path: Path,
+    sources: list[SiteSource], trained_landmarks: Path, training_faces: FaceDataset, tmp_path: Path
 ) -> None:
     # Leaves that are as good as forgotten; the trees still know where to look.
     trained = read_model(trained_landmarks)
@@ -55,8 +50,7 @@ def test_refinement_comes_nearer_to_the_sites_faces(
     base = tmp_path / "base.dat"
     merge("wba-cascade", [trained], options={"step": 0.3}, output=base)
     output = tmp_path / "refined.dat"
-    settings = SETTINGS.model_copy(update={"mode": mode})
-    refine_sites(base, sources, output, RefinementPlan(settings))
+    refine_sites(base, sources, output, RefinementPlan(SETTINGS))
     assert error_of(output, training_faces) < 0.7 * error_of(base, training_faces)
     assert output.stat().st_size < 1.02 * base.stat().st_size
 
@@ -80,21 +74,6 @@ def test_kept_contributions_make_the_same_model_again(
     assert (tmp_path / "again.dat").read_bytes() == output.read_bytes()
 
     merge("leaf-refit", list(files.values()), output=tmp_path / "merged.dat")
-    assert (tmp_path / "merged.dat").read_bytes() == output.read_bytes()
-
-
-def test_level_by_level_gives_contributions_too(
-    sources: list[SiteSource], trained_landmarks: Path, tmp_path: Path
-) -> None:
-    output = tmp_path / "refined.dat"
-    settings = SETTINGS.model_copy(update={"mode": "level-by-level"})
-    plan = RefinementPlan(settings, keep_in=tmp_path / "sent")
-    refined = refine_sites(trained_landmarks, sources, output, plan)
-    merge(
-        "leaf-refit",
-        [trained_landmarks, *reversed(refined.contributions)],
-        output=tmp_path / "merged.dat",
-    )
     assert (tmp_path / "merged.dat").read_bytes() == output.read_bytes()
 
 
