@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-from cli.frame.errors import InputMissingError, UsageError
+from cli.frame.errors import UsageError
 from cli.frame.existing_files import require_free
 from cli.frame.options import Argument, ForceOption, Option, command, group
 from cli.frame.output import Invocation, Reply, TableText
@@ -35,22 +35,9 @@ class NetworkProbeOptions:
         Path | None,
         Option("Gaze data of public persons; of 8 or more, pictures are made, too.", "DATA"),
     ] = None
-    contributions: Annotated[
-        Path | None,
-        Option("Secure sum: folder of the contributions to it, known in trials.", "FOLDER"),
-    ] = None
     shadows_trained: Annotated[
         bool, Option("Networks: also train 32 shadow networks (LiRA).", name="--long")
     ] = False
-
-    def files(self) -> list[Path]:
-        """Return the contributions in the folder."""
-        if self.contributions is None:
-            return []
-        files = sorted(self.contributions.glob("*.contribution"))
-        if not files:
-            raise InputMissingError(f"--contributions {self.contributions}: holds no contribution")
-        return files
 
 
 @command(
@@ -120,9 +107,8 @@ def probe(
         sides = networks.GazeSides(*samples)
     with invocation.progress(f"probe {artifact.name}") as report:
         probed = probing.probe(
-            artifact, mode, sides, base=base_file, contributions=updates.files(),
-            shadows=_SHADOWS * updates.shadows_trained, release=release, seed=seed,
-            progress=report,
+            artifact, mode, sides, base=base_file, shadows=_SHADOWS * updates.shadows_trained,
+            release=release, seed=seed, progress=report,
         )  # fmt: skip
     files = write_receipt(probed.receipt, probed.pictures, output, artifact.name)
     text: list[str | TableText] = [*receipt_tables([probed.receipt])]
@@ -141,13 +127,9 @@ def _require_fitting(
     """Refuse options and data that are not for this mode."""
     on_faces = mode in _FACE_MODES
     if updates != NetworkProbeOptions() and mode not in {"update", "secure-sum"}:
-        raise UsageError(
-            "--reference, --contributions and --long go with --mode update or secure-sum"
-        )
+        raise UsageError("--reference and --long go with --mode update or secure-sum")
     if not on_faces and of_faces:
         raise UsageError("--person-pattern, --persons and --images go with faces")
-    if updates.contributions and mode != "secure-sum":
-        raise UsageError("--contributions goes with --mode secure-sum")
     if mode not in {"sub-model", "smashed-data"} and not base:
         raise UsageError(f"--mode {mode}: give the --base that the contribution was made to")
     if other := [path for path in sets if is_gaze_data(path) == on_faces]:

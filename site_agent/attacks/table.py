@@ -2,7 +2,7 @@
 
 A row runs on *cases*: the artifact, and a control that was made to leak. `Trial` renders rows as
 the lines of a receipt. Rows are in the modules of the artifacts: `receipt.networks`,
-`receipt.rosters`, `receipt.sub_models`, `receipt.leaf_sums` and `receipt.smashed_data`.
+`receipt.sub_models`, `receipt.leaf_sums` and `receipt.smashed_data`.
 """
 
 import math

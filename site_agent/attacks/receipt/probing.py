@@ -11,7 +11,7 @@ upload --receipt`` sends it along.
 import os
 import platform
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -27,7 +27,6 @@ from pool_server.wire.cards import AttackFinding, PrivacyReceipt, ReceiptMode
 from site_agent.attacks.receipt.bounds import audit_epsilon
 from site_agent.attacks.receipt.leaf_sums import attack_leaf_sums
 from site_agent.attacks.receipt.networks import GazeSides, attack_update, training_of
-from site_agent.attacks.receipt.rosters import attack_roster
 from site_agent.attacks.receipt.settings import SmashedProbeSettings
 from site_agent.attacks.receipt.smashed_data import attack_release
 from site_agent.attacks.receipt.sub_models import FaceSides, attack_sub_model
@@ -75,7 +74,6 @@ def probe(
     sides: FaceSides | GazeSides,
     *,
     base: Path | None = None,
-    contributions: Sequence[Path] = (),
     shadows: int = 0,
     release: SmashedProbeSettings = SmashedProbeSettings(),
     seed: int = 0,
@@ -83,9 +81,9 @@ def probe(
 ) -> ProbedReceipt:
     """Attack an artifact with the samples of a site and of held-out persons.
 
-    `artifact`: Of smashed data, the whole network. `base`: Of contributions. `contributions`: Of a
-    secure sum: those that were summed, which only a trial knows. `shadows`: Networks to train for
-    likelihood ratios of each sample, which takes long; 0: none. `release`: Of smashed data.
+    `artifact`: Of smashed data, the whole network. `base`: Of contributions. `shadows`: Networks to
+    train for likelihood ratios of each sample, which takes long; 0: none. `release`: Of smashed
+    data.
 
     Raises `InvalidInputError`: a person or picture is on both sides or public, or artifact, base
     and samples do not fit each other. `FormatError`: a file is something else.
@@ -112,8 +110,6 @@ def probe(
             findings = attack_update(artifact, _given(base), network, sides, seed, shadows)
             attacks = _gather(findings, progress)
             sent = read_network_contribution(artifact)
-            if contributions:
-                attacks += attack_roster(contributions, network, sent.samples)
             training = training_of(sent)
             labs = round(sent.samples / len(sides.members)) if mode == "secure-sum" else 1
             bounds = audit_epsilon(network, sides, training, seed, labs=max(1, labs))

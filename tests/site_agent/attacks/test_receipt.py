@@ -5,18 +5,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
-from aggregators.formats import file_digest, write_model
-from aggregators.methods.networks.round_files import write_network_contribution
+from aggregators.formats import file_digest
 from aggregators.methods.refitting import RefitSettings, contribute, write_contribution
-from aggregators.models import NetworkContribution, StateDict, TensorInfo
 from pool_server.wire.cards import AttackFinding, PrivacyReceipt
-from site_agent.attacks.receipt import leaf_sums, networks, rosters, smashed_data, sub_models
+from site_agent.attacks.receipt import leaf_sums, networks, smashed_data, sub_models
 from site_agent.attacks.receipt.pages import receipt_page
 from site_agent.attacks.receipt.probing import probe
-from site_agent.attacks.receipt.rosters import attack_roster
 from site_agent.attacks.receipt.sub_models import FaceSides, know_faces
 from site_agent.attacks.table import Attack, Share, Trial, score_of
 from site_agent.datasets.records import FaceDataset
@@ -103,21 +99,6 @@ def test_held_out_persons_are_required(sides: FaceSides, trained_landmarks: Path
         probe(trained_landmarks, "sub-model", FaceSides(sides.members, one))
 
 
-def test_coordinates_that_one_site_alone_fills(tmp_path: Path) -> None:
-    infos = {"w": TensorInfo("F32", (4,))}
-    base = StateDict({"w": np.ones(4, dtype=np.float32)}, infos)
-    write_model(base, tmp_path / "base.safetensors")
-    paths = []
-    for number, change in enumerate(([1, 0, 0, 2], [1, 0, 3, 0])):
-        network = StateDict({"w": np.array(change, dtype=np.float32)}, infos)
-        paths.append(tmp_path / f"{number}.contribution")
-        sent = NetworkContribution(network, "differences", 10, "0" * 64)
-        write_network_contribution(sent, paths[-1])
-    alone, roster = attack_roster(paths, base, 20)
-    assert alone.found.value == pytest.approx(2 / 3)
-    assert roster.found.value == 2
-
-
 def test_intervals_of_shares() -> None:
     share = score_of(Share(1, 10))
     # Wilson's interval of 1 in 10, as in Newcombe 1998.
@@ -127,8 +108,8 @@ def test_intervals_of_shares() -> None:
 
 
 ROWS = (
-    *networks.ATTACKS, *rosters.ROSTER_ATTACKS, *sub_models.DETECTOR_ATTACKS,
-    *sub_models.LANDMARK_ATTACKS, *leaf_sums.ATTACKS, *smashed_data.ATTACKS,
+    *networks.ATTACKS, *sub_models.DETECTOR_ATTACKS, *sub_models.LANDMARK_ATTACKS,
+    *leaf_sums.ATTACKS, *smashed_data.ATTACKS,
 )  # fmt: skip
 
 
