@@ -13,7 +13,7 @@ from aggregators.models import StateDict
 from cli.federated import live
 from cli.frame.errors import UsageError
 from cli.frame.existing_files import place_for_model
-from cli.frame.options import Argument, DryRunOption, ForceOption, Option, command, group
+from cli.frame.options import Argument, ForceOption, Option, command, group
 from cli.frame.output import Invocation, Reply, Report, TableText
 from cli.frame.values import key_value_pairs
 from cli.options.data import CohortOption, RoundCountOption
@@ -117,7 +117,6 @@ def simulate(
     ] = "sessions",
     seed: Annotated[int, Option("Seed of the network, of training and of cohorts.", min=0)] = 0,
     engine: EngineOptions,
-    dry_run: DryRunOption = False,
 ) -> Reply:
     """Hold the rounds of several sites on this machine, to choose a method before a federation.
 
@@ -142,10 +141,7 @@ def simulate(
         data = divide(
             dataset, task, site_count=site_count, holdout=holdout, seed=seed, progress=report
         )
-    noise = _noise(plans, data, network, is_new=base is None)
-    if dry_run:
-        return _describe_plan(plans, data, noise)
-    for line in noise:
+    for line in _noise(plans, data, network, is_new=base is None):
         invocation.note(line)
     with invocation.progress("simulate") as report:
         histories = _simulate(plans, output, data, network, engine=engine, report=report)
@@ -226,28 +222,6 @@ def _noise(
     if is_new and any(plan.training.dp_layers == "last" for plan in private):
         lines.append("only the last layer learns: begin with a network trained elsewhere (--base)")
     return lines
-
-
-def _describe_plan(
-    plans: Sequence[FederationPlan], data: "DividedData", noise: Sequence[str]
-) -> Reply:
-    held_out = 0 if data.held_out is None else len(data.held_out)
-    rows = [
-        [site, str(len(site_data.persons)), str(site_data.samples)]
-        for site, site_data in data.sites.items()
-    ]
-    summary = (
-        f"would hold {plans[0].rounds} rounds of {', '.join(plan.method for plan in plans)} "
-        f"with {len(data.sites)} sites; {held_out} samples are held out"
-    )
-    facts = {
-        "plans": [plan.model_dump() for plan in plans],
-        "sites": {site: site_data.samples for site, site_data in data.sites.items()},
-        "held_out": held_out,
-    }
-    return Reply(
-        facts, [summary, *noise, TableText(["site", "persons", "samples"], rows)], list(data.sites)
-    )
 
 
 def _reply(histories: "Sequence[History]", output: Path, data: "DividedData") -> Reply:

@@ -6,20 +6,11 @@ from pathlib import Path
 from typing import Annotated
 
 from cli.frame.errors import UsageError
-from cli.frame.existing_files import place_for_model, words_on_existing
-from cli.frame.options import (
-    Argument,
-    DryRunOption,
-    ForceOption,
-    FormatOption,
-    Option,
-    command,
-    single,
-)
+from cli.frame.existing_files import place_for_model
+from cli.frame.options import Argument, ForceOption, FormatOption, Option, command, single
 from cli.frame.output import Invocation, Reply
 from cli.options.merging import MergeOptions, PoolMergeOptions
 from cli.options.versions import NewVersionOptions
-from site_agent.wording import count_words
 
 app = single()
 
@@ -60,7 +51,6 @@ def merge(
     here: MergeHere,
     place: PoolMergeOptions,
     version: NewVersionOptions,
-    dry_run: DryRunOption = False,
 ) -> Reply:
     """Merge models of several sites into one, on this machine or on the pool.
 
@@ -80,18 +70,18 @@ def merge(
     from cli.merge.replaying import ReplayRequest, replay_merge
 
     if place.name:
-        return merge_on_pool(invocation, arguments or [], how, place, version, dry_run=dry_run)
+        return merge_on_pool(invocation, arguments or [], how, place, version)
     if how.replay:
         if here.output_format:
             raise UsageError("--replay takes method, weights and options from the recipe")
         return replay_merge(
             invocation,
             ReplayRequest(
-                how.replay, arguments or [], how.without, here.output, here.force, dry_run,
+                how.replay, arguments or [], how.without, here.output, here.force,
                 version.despite_withdrawal,
             ),
         )  # fmt: skip
-    return _merge_here(invocation, arguments or [], how, here, version, dry_run=dry_run)
+    return _merge_here(invocation, arguments or [], how, here, version)
 
 
 def _require_fitting(
@@ -120,8 +110,6 @@ def _merge_here(
     how: MergeOptions,
     here: MergeHere,
     version: NewVersionOptions,
-    *,
-    dry_run: bool,
 ) -> Reply:
     from aggregators import find_method
     from cli.merge.replaying import choose_target, merged_reply
@@ -141,11 +129,6 @@ def _merge_here(
         despite_terms=here.despite_terms,
         despite_withdrawal=version.despite_withdrawal,
     )
-    if dry_run:
-        data = {"method": method, "inputs": inputs, "weights": plan.weights}
-        summary = f"would merge {count_words(len(plan.files), 'model')} into {target}"
-        summary += words_on_existing(target, force=here.force)
-        return Reply(data | {"options": plan.options, "output": target}, summary)
     with place_for_model(target, force=here.force) as path:
         merged = plan.carry_out(invocation, path, here.output_format)
     return merged_reply(invocation, merged, target)

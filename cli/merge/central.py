@@ -16,7 +16,6 @@ from pool_server.wire.models import ModelVersionResponse
 from site_agent.pool.client import PoolClient, parse_address
 from site_agent.tasks.model_files import SUFFIX_OF_FORMAT, is_address, whole_id
 from site_agent.tasks.uploading import model_address
-from site_agent.wording import count_words
 
 app = single()
 
@@ -29,8 +28,6 @@ def merge_on_pool(
     how: MergeOptions,
     options: PoolMergeOptions,
     version: NewVersionOptions,
-    *,
-    dry_run: bool,
 ) -> Reply:
     """Ask the pool for a merge."""
     description = version.read()
@@ -41,12 +38,6 @@ def merge_on_pool(
             question_label_keys(invocation, near_keys)
         recipe = _recipe_of_words(pool, arguments, how)
         document = recipe.model_dump(mode="json", by_alias=True)
-        if dry_run:
-            count = count_words(len(recipe.inputs), "model")
-            return Reply(
-                {"name": f"{target.site}/{target.name}", "recipe": document},
-                f"would have {count} merged into {target}",
-            )
         suffix = SUFFIX_OF_FORMAT.get(find_method(recipe.method.name).output_formats[0], "")
         job = pool.merges.request(
             target, document, file_name=f"{target.name}{suffix}", **description

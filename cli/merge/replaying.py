@@ -11,7 +11,7 @@ from aggregators import Merged, Recipe, parse_recipe, read_recipe, recipe_path, 
 from aggregators.errors import RecipeError
 from aggregators.methods.networks import state_path
 from cli.frame.errors import InputMissingError, UsageError
-from cli.frame.existing_files import place_for_model, words_on_existing
+from cli.frame.existing_files import place_for_model
 from cli.frame.output import Invocation, Reply
 from pool_server.wire.models import ROUND_FILES, SECURE_SUM
 from site_agent.errors import InvalidInputError
@@ -47,7 +47,6 @@ class ReplayRequest:
     without: Sequence[str] = ()
     output: Path | None = None
     force: bool = False
-    dry_run: bool = False
     despite_withdrawal: bool = False
 
 
@@ -80,14 +79,6 @@ def _replay_exactly(
 ) -> Reply:
     recipe = search.family.root
     _require_inputs(invocation, request, search.family, recipe.input_digests)
-    if request.dry_run:
-        kept = list(recipe.input_digests)
-        places = [search.finder.place_of(digest) for digest in kept]
-        plan = {"method": recipe.method.name, "inputs": kept, "left_out": [], "output": target}
-        summary = f"would merge {count_words(len(kept), 'model')} into {target}"
-        summary += words_on_existing(target, force=request.force)
-        lines = [f"input {number}: {place}" for number, place in enumerate(places, start=1)]
-        return Reply(plan | {"places": places}, [summary, *lines])
     with (
         place_for_model(target, force=request.force) as place,
         invocation.progress(f"replay {recipe.method.name}") as report,
@@ -107,8 +98,6 @@ def _replay_without(
     if sources.silence:
         invocation.note(f"only recipes on this machine were used: {sources.silence}")
     names = _Names(target, plan, sources)
-    if request.dry_run:
-        return _plan_reply(plan, target, names)
     with ExitStack() as stack:
         # A file left by an earlier call is the same model, and in nobody's way.
         places = {
@@ -220,32 +209,6 @@ class _Names:
         """Return the name of a file that is replaced."""
         addresses = self._sources.addresses_of(digest)
         return addresses[0] if addresses else f"sha256:{digest[:12]}..."
-
-
-def _plan_reply(plan: RebuildPlan, target: Path, names: _Names) -> Reply:
-    data = {
-        "method": plan.steps[-1].recipe.method.name,
-        "inputs": [*plan.steps[-1].kept, *plan.steps[-1].rebuilt],
-        "left_out": [entry.digest for entry in plan.left_out],
-        "steps": [
-            {
-                "replaces": step.old,
-                "path": names.path_of(step),
-                "method": step.recipe.method.name,
-                "kept": list(step.kept),
-                "dropped": list(step.dropped),
-                "rebuilt": list(step.rebuilt),
-            }
-            for step in plan.steps
-        ],
-        "output": target,
-    }
-    lines = [
-        f"would make {names.path_of(step)} in place of {names.old_name(step.old)} "
-        f"({step.recipe.method.name} of {count_words(len(step.kept) + len(step.rebuilt), 'model')})"
-        for step in plan.steps
-    ]
-    return Reply(data, [*lines, *_refinement_lines(plan)])
 
 
 def _with_story(reply: Reply, plan: RebuildPlan, made: Sequence[Rebuilt], names: _Names) -> Reply:

@@ -79,7 +79,6 @@ def start(
             "CHARTER",
         ),
     ] = None,
-    dry_run: DryRunOption = False,
 ) -> Reply:
     """Ask sites to train a model: each fits it to its own data and sends the changes.
 
@@ -94,10 +93,6 @@ def start(
     options = method_options(how.option)
     terms = None if secure is None else _secure_terms(secure, names)
     moment = read_moment(deadline, "--deadline", datetime.now(UTC), ahead=True)
-    plan: dict[str, Any] = {"base": base, "sites": names, "deadline": moment, "options": options}
-    if dry_run:
-        text = f"would ask {', '.join(names)} to train {base} until {moment_words(moment)}"
-        return Reply(plan | {"started": False, "rounds": how.rounds}, text)
     with invocation.pool() as pool:
         # A deadline by the clock of this machine could have passed at the pool.
         moment = read_moment(deadline, "--deadline", pool.now(), ahead=True)

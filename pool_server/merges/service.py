@@ -179,7 +179,7 @@ def read_request(request: merges.MergeRequest) -> Recipe:
     except ValidationError as error:
         raise MergeRefusedError(
             f"the recipe cannot be read: {first_problem(error)}",
-            hint="Send the output of `poolctl merge --dry-run`, or a recipe file.",
+            hint="Send a recipe file, as `poolctl merge` writes it.",
         ) from error
     try:
         method = find_method(recipe.method.name)

@@ -6,8 +6,8 @@ Contributions are combined as files (`combine_files`) or in memory (`combine`): 
 import hashlib
 import json
 import math
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
@@ -25,12 +25,9 @@ from pydantic import (
 
 from aggregators.errors import first_problem
 from aggregators.formats import decode_model, encode_model
-from aggregators.methods.contract import MethodOptions, no_progress
-from aggregators.methods.merging import encode_input, merge
-from aggregators.methods.networks.round_files import decode_optimiser_state
-from aggregators.methods.registry import find_method
+from aggregators.methods.contract import MethodOptions
+from aggregators.methods.merging import Merged, merge
 from aggregators.methods.round_options import LocalTraining, RoundOptions, split_options
-from aggregators.methods.sub_models import collect_sub_models
 from aggregators.models import MergeInput, NetworkContribution, OptimiserState, StateDict
 from site_agent.errors import InvalidInputError
 
@@ -193,18 +190,17 @@ def combine_files(
     `state`: The state that was written next to the base; None in the first round, and for methods
     without one. `contributions`: By site.
     """
-    files = [contributions[site] for site in sorted(contributions)]
+    sites = sorted(contributions)
+    files = [contributions[site] for site in sites]
     inputs = [base, *([] if state is None else [state]), *files]
     merged = merge(plan.method, inputs, options=plan.method_options, output=output)
     assert merged.digest is not None, "it was written"
     recorded = merged.recipe.output
-    # The merge has hashed the contributions, which are the last inputs.
-    digests = [entry.digest for entry in merged.recipe.inputs[-len(files) :]]
     return CombinedFiles(
         merged.digest,
         merged.state,
         None if recorded is None else recorded.state,
-        dict(zip(sorted(contributions), digests, strict=True)),
+        _digests_of(merged, sites),
         merged.warnings,
     )
 
@@ -213,24 +209,19 @@ def combine(
     plan: FederationPlan, base: RoundModel, contributions: Mapping[str, NetworkContribution]
 ) -> CombinedRound:
     """Return the network that a round makes: the same bytes as by `combine_files`."""
-    method = find_method(plan.method)
     sites = sorted(contributions)
-    digests = {site: sha256(encode_input(contributions[site])).hexdigest() for site in sites}
-    models: list[MergeInput] = [base.network, *(contributions[site] for site in sites)]
-    keys = [base.digest, *digests.values()]
-    names = ["the base", *sites]
-    if base.state is not None:
-        models.append(base.state)
-        # It takes part in no sum, so that its digest does not matter.
-        keys.append("state")
-        names.append("the state")
-    options = method.options_type.model_validate(plan.method_options)
-    combined = method.combine(collect_sub_models(models, keys, names), options, no_progress)
+    models: list[MergeInput] = [base.network, *([] if base.state is None else [base.state])]
+    names = ["the base", "the state"][: len(models)]
+    inputs = [*models, *(contributions[site] for site in sites)]
+    merged = merge(plan.method, inputs, options=plan.method_options, addresses=[*names, *sites])
     # The entries are computed from the inputs each time they are read, until they are bytes.
-    content = encode_model(combined.model)
-    digest = sha256(content).hexdigest()
-    state = combined.state
-    if state is not None:
-        state = decode_optimiser_state(encode_input(replace(state, network_digest=digest)))
+    content = encode_model(merged.model)
     network = cast("StateDict", decode_model(content))
-    return CombinedRound(RoundModel(network, digest, state), digests, combined.warnings)
+    model = RoundModel(network, sha256(content).hexdigest(), merged.state)
+    return CombinedRound(model, _digests_of(merged, sites), merged.warnings)
+
+
+def _digests_of(merged: Merged, sites: Sequence[str]) -> dict[str, str]:
+    """Return the SHA-256 of the contributions, which are the last inputs of a merge."""
+    entries = merged.recipe.inputs[-len(sites) :]
+    return {site: entry.digest for site, entry in zip(sites, entries, strict=True)}

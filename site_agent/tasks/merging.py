@@ -220,12 +220,6 @@ class InputFinder:
                 refusal = refusal or error
         raise LookupError(self._why_missing(digest, refusal)) from refusal
 
-    def place_of(self, digest: str) -> str:
-        """Return where a file is, or why it is missing; nothing is downloaded."""
-        places = [str(self._at_hand(digest) or ""), *self._addresses(digest)]
-        missing = f"missing: {self._why_missing(digest, None)}"
-        return next((place for place in places if place), missing)
-
     def _at_hand(self, digest: str) -> Path | None:
         path = self._given_files().get(digest)
         return path or self._beside_recipe(digest) or ModelCache().find(digest)

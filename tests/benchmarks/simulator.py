@@ -8,7 +8,7 @@ measured one after the other: processor time with all children, wall time, and t
 memory (proportional set size, each second).
 
 With cohorts it shows instead how a round of the simulator grows with them: by itself, without the
-reading of the data, which `--dry-run` measures. `--data` keeps the drawn data for a next time.
+reading of the data, which is measured alone. `--data` keeps the drawn data for a next time.
 """
 
 import argparse
@@ -39,6 +39,13 @@ plan = make_plan("fedavg", {"seed": 0}, rounds=int(sys.argv[2]))
 for held in run_rounds(new_network("gaze-lenet", 0), sites, plan):
     score_network(held.model.network, data.held_out, data.task)
 print(held.model.digest)
+"""
+_READING = """
+import sys
+from pathlib import Path
+from site_agent.federated.engines.simulation_folder import divide
+from site_agent.federated.tasks import GazeTask
+divide(Path(sys.argv[1]), GazeTask(), holdout="none")
 """
 
 
@@ -80,7 +87,7 @@ def _simulate(data: Path, output: Path, *options: str) -> list[str]:
 
 def _show_growth(data: Path, sites: int, cohort: float, output: Path) -> None:
     options = ("--rounds", "1", "--cohort", f"{cohort:g}", "--holdout", "none")
-    read = _measure(_simulate(data, output, *options, "--dry-run"))
+    read = _measure([sys.executable, "-c", _READING, str(data)])
     held = _measure(_simulate(data, output, *options))
     count = math.ceil(cohort * sites - 1e-9)
     times = held[0] - read[0], held[1] - read[1]

@@ -15,16 +15,10 @@ def test_methods_are_compared_on_sessions_that_were_held_out(poolctl: Run, tmp_p
     arguments += ["-o", tmp_path / "run"]
     both = ["--method", "fedavg", "--method", "fedadam", "--option", "eta=0.003"]
     both += ["--option", "epochs=2"]
-    planned = poolctl(*arguments, *both, "--rounds", "1", "--dry-run", "--json").data
-    assert planned["sites"] == {"site-1": 14, "site-2": 6}
-    assert planned["held_out"] == 20
-    assert [plan["options"].get("eta") for plan in planned["plans"]] == [None, 0.003]
-    assert not (tmp_path / "run").exists()
-
     private = ["--option", "dp_epsilon=1", "--option", "dp_unit=person", "--method", "fedavg"]
-    warned = poolctl(*arguments, *private, "--rounds", "1", "--dry-run")
-    assert "expect nothing to be learned: with 1 person at each of 2 sites" in warned.out
-    assert "begin with a network trained elsewhere (--base)" in warned.out
+    warned = poolctl(*arguments, *private, "--rounds", "1", "-o", tmp_path / "private")
+    assert "expect nothing to be learned: with 1 person at each of 2 sites" in warned.err
+    assert "begin with a network trained elsewhere (--base)" in warned.err
 
     shown = poolctl(*arguments, *both, "--rounds", "1")
     assert shown.code == 0, shown.err
@@ -35,7 +29,10 @@ def test_methods_are_compared_on_sessions_that_were_held_out(poolctl: Run, tmp_p
     assert lines[2].split()[-3] == "2", "passes, not rounds"
 
     again = poolctl(*arguments, *both, "--rounds", "1", "--json").data
-    assert [method["plan"]["method"] for method in again["methods"]] == ["fedavg", "fedadam"]
+    assert again["sites"] == {"site-1": 14, "site-2": 6}
+    plans = [method["plan"] for method in again["methods"]]
+    assert [plan["method"] for plan in plans] == ["fedavg", "fedadam"]
+    assert [plan["options"].get("eta") for plan in plans] == [None, 0.003]
     for method in again["methods"]:
         (held,) = method["rounds"]
         assert set(held["scores"]) == set(again["reference_scores"]) == {"a", "b", "c"}
