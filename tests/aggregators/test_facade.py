@@ -28,7 +28,7 @@ def test_methods_and_predictors_do_not_load_the_compiler_or_dlib() -> None:
 
 def test_a_notebook_shows_models_without_their_numbers() -> None:
     from tests.aggregators.small_models import make_detector
-    from tests.site_agent.faces.test_detector import small_predictor
+    from tests.site_agent.faces.test_prediction import small_predictor
 
     assert "weights=<float64 (1, 4464)>" in repr(make_detector(1))
     assert len(repr(small_predictor())) < 500

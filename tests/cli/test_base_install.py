@@ -16,7 +16,7 @@ from tests.aggregators.small_models import make_detector
 from tests.cli.conftest import Outcome
 from tests.cli.test_conventions import ALL_COMMANDS
 from tests.conftest import PROJECT_ROOT
-from tests.site_agent.faces.test_detector import small_predictor
+from tests.site_agent.faces.test_prediction import small_predictor
 
 WITHOUT_EXTRAS = (
     "import sys\n"

@@ -17,7 +17,7 @@ from site_agent.training.ert import kept_starter
 from tests.cli.conftest import Outcome, first_answer, run_here, start_process
 from tests.conftest import PROJECT_ROOT
 from tests.pool_server.pool_driver import PoolDriver, pool_in_thread
-from tests.site_agent.faces.test_detector import small_predictor
+from tests.site_agent.faces.test_prediction import small_predictor
 
 ADDRESS = "http://127.0.0.1:8710"
 MOST_LINES = 160

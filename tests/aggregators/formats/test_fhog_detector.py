@@ -1,5 +1,6 @@
-"""dlib's detector files: real ones, both kinds, and invalid ones."""
+"""dlib's detector files, real and invalid, and pictures of their weights."""
 
+import io
 from dataclasses import replace
 from pathlib import Path
 
@@ -7,13 +8,14 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from PIL import Image
 
 from aggregators.errors import ConversionError, FormatError
 from aggregators.formats import decode_model, encode_model, read_model, write_model
 from aggregators.formats.fhog_detector import PLANES, FhogDetectorFormat, filter_cells
 from aggregators.models import FhogDetector
-from tests.aggregators.formats.examples import make_detector
-from tests.aggregators.formats.integers import split_integers, write_integer
+from aggregators.pictures import MOST_PX, draw_model, hog_picture, png_bytes
+from tests.aggregators.formats.examples import make_detector, split_integers, write_integer
 
 dlib = pytest.importorskip("dlib")
 
@@ -108,3 +110,49 @@ def test_undefined_weights_are_not_written() -> None:
         encode_model(replace(model, weights=weights[:, 1:]))
     with pytest.raises(ConversionError, match="cell_size_px: found 0"):
         encode_model(replace(model, cell_size_px=0))
+
+
+def light_one_weight(plane: int, row: int, column: int, value: float = 1.0) -> FhogDetector:
+    """Make a detector with a single weight."""
+    rows, columns = filter_cells(24, 16, 8, 0)
+    weights = np.zeros((1, PLANES, rows, columns))
+    weights[0, plane, row, column] = value
+    return replace(make_detector(), weights=weights.reshape(1, -1))
+
+
+@pytest.mark.parametrize("plane", [0, 9, 18])
+def test_a_horizontal_gradient_is_an_upright_stroke_in_its_cell(plane: int) -> None:
+    picture = hog_picture(light_one_weight(plane, 1, 2), cell_px=21)
+    assert picture.shape == (2 * 21, 3 * 21)
+    ys, xs = np.nonzero(picture > 100)
+    assert ys.min() > 20
+    assert xs.min() > 41
+    assert np.ptp(ys) > 4 * np.ptp(xs)
+
+
+def test_png_bytes_hold_the_picture() -> None:
+    picture = hog_picture(make_detector())
+    with Image.open(io.BytesIO(png_bytes(picture))) as image:
+        assert image.format == "PNG"
+        np.testing.assert_array_equal(np.asarray(image), picture)
+
+
+@pytest.mark.parametrize(("size", "most_px"), MOST_PX.items())
+def test_pictures_of_huge_filters_are_small(size: str, most_px: int) -> None:
+    rows, columns = filter_cells(1000, 1000, 1, 0)
+    weights = np.zeros((5, PLANES, rows, columns))
+    weights[:, 0] = 1.0
+    huge = replace(
+        make_detector(),
+        window_width_px=1000,
+        window_height_px=1000,
+        cell_size_px=1,
+        padding_cells=0,
+        weights=weights.reshape(5, -1),
+        thresholds=np.zeros(5),
+    )
+    kind, content = draw_model(huge, size)
+    assert kind == "image/png"
+    with Image.open(io.BytesIO(content)) as image:
+        assert image.height <= most_px
+        assert image.width <= 5 * most_px

@@ -4,6 +4,7 @@ import bz2
 import gzip
 import io
 import os
+import resource
 import zipfile
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import pytest
 from aggregators.errors import ConversionError, FormatError, UnknownFormatError
 from aggregators.formats import encode_model, file_digest, read_model, recognise, write_model
 from aggregators.models import ShapePredictor
+from aggregators.whole_file import write_whole
 from tests.aggregators.formats.examples import make_detector, make_ensemble, make_predictor
 
 
@@ -93,3 +95,20 @@ def test_a_pipe_is_refused_without_waiting(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(FormatError, match="a pipe or device"):
         read_model(tmp_path / "pipe")
+
+
+def test_where_there_is_no_room_file_and_size_are_named(tmp_path: Path) -> None:
+    path = tmp_path / "merged.dat"
+    path.write_bytes(b"old")
+    least, most = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, most))
+    try:
+        with pytest.raises(
+            OSError, match=r"100,000 bytes of it were written; [0-9,]+ are free"
+        ) as no:
+            write_whole(path, bytes(1_000_000))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (least, most))
+    assert no.value.filename == str(path)
+    assert [path.name for path in tmp_path.iterdir()] == ["merged.dat"]
+    assert path.read_bytes() == b"old"

@@ -14,8 +14,12 @@ from aggregators.errors import ConversionError, FormatError
 from aggregators.formats import decode_model, encode_model, read_model
 from aggregators.formats.shape_predictor import ShapePredictorFormat
 from aggregators.models import ShapePredictor
-from tests.aggregators.formats.examples import assert_equal_models, make_predictor
-from tests.aggregators.formats.integers import split_integers, write_integer
+from tests.aggregators.formats.examples import (
+    assert_equal_models,
+    make_predictor,
+    split_integers,
+    write_integer,
+)
 
 dlib = pytest.importorskip("dlib")
 
@@ -117,7 +121,7 @@ _LIMITED = """
     from aggregators.formats import decode_model, encode_model
     from aggregators.formats.shape_predictor import ShapePredictorFormat
     from tests.aggregators.formats.examples import make_predictor
-    from tests.aggregators.formats.integers import write_integer
+    from tests.aggregators.formats.examples import write_integer
 
     decode_model(encode_model(make_predictor()))  # numba and its code are in memory from here on
     size = 4_000_000

@@ -126,7 +126,7 @@ def test_every_method_has_its_tests_here() -> None:
         if hasattr(member, "method_name")
     }
     # They take contributions to one base; see test_leaf_refit.py, networks/test_fedopt.py and
-    # networks/test_masked_mean.py and networks/test_fedpac.py.
+    # networks/test_fedpac.py.
     rounds_only = {"leaf-refit", "fedavgm", "fedadam", "fedyogi", "fedadagrad", "fedpac"}
     rounds_only |= {"fedprox", "fedper", "fedselect", "fedcpf", "cpf-random", "local"}
     assert tested | rounds_only == set(METHODS)

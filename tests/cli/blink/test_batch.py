@@ -22,7 +22,7 @@ from tests.site_agent.eyeblink.drawn_studies import (
     write_study_files,
 )
 from tests.site_agent.eyeblink.drawn_videos import write_video
-from tests.site_agent.faces.test_detector import small_detector, small_predictor
+from tests.site_agent.faces.test_prediction import small_detector, small_predictor
 from tests.waiting import wait_until
 
 

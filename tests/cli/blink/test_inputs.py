@@ -14,7 +14,7 @@ from site_agent.training import ert
 from site_agent.training.ert import kept_starter
 from tests.cli.conftest import Run
 from tests.site_agent.eyeblink.drawn_videos import write_video
-from tests.site_agent.faces.test_detector import small_predictor
+from tests.site_agent.faces.test_prediction import small_predictor
 
 
 @pytest.fixture

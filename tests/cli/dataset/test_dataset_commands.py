@@ -12,7 +12,7 @@ from site_agent.datasets.conversion import read_faces
 from site_agent.eyeblink.batch.sessions import find_sessions
 from site_agent.eyeblink.conditioning.trials import read_trials_csv
 from tests.cli.conftest import Run, run_here
-from tests.site_agent.datasets.other_formats import write_coco_keypoints, write_pts_folder
+from tests.site_agent.datasets.other_layouts import write_coco_keypoints, write_pts_folder
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ import pytest
 from site_agent.datasets.conversion import read_faces
 from site_agent.datasets.synthetic.sites import write_face_dataset
 from tests.cli.conftest import Run, run_here
-from tests.site_agent.datasets.other_formats import write_coco_keypoints, write_pts_folder
+from tests.site_agent.datasets.other_layouts import write_coco_keypoints, write_pts_folder
 
 QUICK = (
     *(

@@ -1,11 +1,16 @@
-"""The agent's settings: its file, and the messages for mistakes."""
+"""The agent's settings, and the sentences of its journal."""
 
+import io
+import string
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from site_agent.agent.config import MergeSettings, example_toml, read_config
+from site_agent.agent.workspace import SENTENCES, Journal
 from site_agent.errors import SettingsError
 
 SMALL = """
@@ -90,3 +95,30 @@ def test_better_by_the_margin() -> None:
     detectors = replace(goal, method="mwma", margin_pct=5.0)
     assert detectors.is_better(0.95, 0.9)
     assert not detectors.is_better(0.94, 0.9)
+
+
+VALUES: dict[str, Any] = {
+    "deadline": datetime(2026, 3, 8, 12, 0, tzinfo=UTC),
+    "value": float("nan"),
+    "best": 0.07,
+    **dict.fromkeys(("took_s", "seconds", "size_bytes", "sent_bytes", "received_bytes"), 12_345),
+}
+
+
+@pytest.mark.parametrize("event", SENTENCES)
+def test_every_event_is_a_line_for_people(event: str) -> None:
+    said = io.StringIO()
+    keys = {name for _, name, *_ in string.Formatter().parse(SENTENCES[event]) if name} - {"cycle"}
+    values = {key: VALUES.get(key, f"some {key}\n\x1b[2J") for key in keys}
+    Journal(said, for_people=True).write(event, **values)
+    [line] = said.getvalue().splitlines()
+    assert "{" not in line
+    assert "\x1b" not in line
+    assert ("Error: " in line) == (event == "failed")
+    assert ("Warning: " in line) == (event.endswith("_refused") or event == "pool_unreachable")
+
+
+def test_a_failure_without_a_hint_ends_with_the_error() -> None:
+    said = io.StringIO()
+    Journal(said, for_people=True).write("failed", subject="face", error="no faces", hint="")
+    assert said.getvalue().endswith("  Error: face failed: no faces\n")

@@ -1,16 +1,19 @@
-"""Membership attacks find the samples of an overfitted network, and none by random labels."""
+"""Leaks, and the attacks that find members in them."""
 
 import numpy as np
 import pytest
 
 from site_agent.attacks.gradients import SampleGradients
 from site_agent.attacks.leaks import (
+    ALL_SITES,
+    LEAKS,
     Leak,
     LeakLosses,
     Losses,
     apply_update,
     leak_of,
     leak_of_network,
+    sample_losses,
 )
 from site_agent.attacks.membership import (
     Candidates,
@@ -20,19 +23,58 @@ from site_agent.attacks.membership import (
     probe_membership,
     reference_losses,
 )
+from site_agent.attacks.reidentification import UpdateComparison, reidentify, scores_by_losses
 from site_agent.attacks.separation import separation
 from site_agent.datasets.gaze.records import join_samples
+from site_agent.errors import InvalidInputError
 from site_agent.federated.local_training import train_contribution
 from site_agent.federated.plan import make_plan
 from site_agent.networks.modules import new_network
-from tests.site_agent.attacks.drawn_sites import persons, recorded
+from tests.site_agent.attacks.drawn_sites import PLAN, SITES, persons, recorded
 from tests.site_agent.federated.small_sites import samples_at
 
 pytestmark = pytest.mark.usefixtures("small_lenet")
 
+
+def test_each_leak_holds_what_it_is_called_after() -> None:
+    rounds = recorded()
+    plain, secure, floor, nothing = (leak_of(name, rounds) for name in LEAKS)
+    assert [tuple(round_.after) for round_ in plain.rounds] == [tuple(persons())] * 2
+    assert [tuple(round_.after) for round_ in secure.rounds] == [(ALL_SITES,)] * 2
+    assert secure.rounds[0].after[ALL_SITES] is secure.rounds[1].before
+    assert floor.rounds[0].before is rounds[0].base
+    assert floor.rounds[0].after[ALL_SITES] is rounds[1].result
+    assert nothing.rounds == ()
+    with pytest.raises(InvalidInputError, match="'none' holds no network"):
+        Losses(persons()["p00"][0]).of_leak(nothing)
+
+
+def test_the_mean_of_all_updates_is_the_network_that_the_round_made() -> None:
+    first = recorded()[0]
+    mean = apply_update(first.base, *first.updates.values())
+    for name in first.base.infos:
+        np.testing.assert_allclose(
+            mean.tensors[name], first.result.tensors[name], rtol=0, atol=1e-6
+        )
+
+
+def test_losses_have_the_form_of_the_leak_and_training_lowers_them() -> None:
+    own_samples = [trains[:6] for trains, _ in persons().values()]
+    samples = join_samples(own_samples)
+    losses = Losses(samples).of_leak(leak_of("plain", recorded()))
+    assert losses.before.shape == (2, len(samples))
+    assert losses.after.shape == (len(own_samples), 2, len(samples))
+    assert losses.gains.mean() > 0
+    expected = sample_losses(recorded()[1].base, samples)
+    np.testing.assert_array_equal(losses.before[1], expected)
+
+
 SIGNALS = {"loss now", "loss at base", "change", "change in a round"}
+
 GRADIENTS = {"gradient alignment", "gradient regression"}
+
 SPANS = {"span of fc1"}
+
 ATTACKS = SIGNALS | GRADIENTS | SPANS | {"shadow model", "public references"}
 
 
@@ -99,3 +141,40 @@ def test_networks_of_each_round_give_a_signal_that_the_last_one_does_not() -> No
     np.testing.assert_allclose(rounds["change"], [0.1, 0.1])
     np.testing.assert_allclose(rounds["change in a round"], [0.2, 0.05])
     np.testing.assert_allclose(last["change in a round"], [0.1, 0.1])
+
+
+def test_every_site_is_matched_by_its_update_and_none_by_the_sum() -> None:
+    candidates = {name: others for name, (_, others) in persons().items()}
+    plain, secure = (
+        reidentify(
+            UpdateComparison(candidates, PLAN.training).scores(leak_of(name, recorded()[:1])),
+            list(candidates),
+        )
+        for name in ("plain", "secure")
+    )
+    assert plain.matched == 1.0
+    assert plain.p_value < 0.03
+    assert not secure.scores.any()
+    assert secure.matched == pytest.approx(secure.chance, abs=0.1)
+    assert secure.p_value > 0.05
+
+
+def test_losses_of_single_sites_differ_and_those_of_the_sum_do_not() -> None:
+    samples = join_samples([others for _, others in persons().values()])
+    losses, sites = Losses(samples), list(persons())
+    plain = scores_by_losses(losses.of_leak(leak_of("plain", recorded())), samples.person, sites)
+    secure = scores_by_losses(losses.of_leak(leak_of("secure", recorded())), samples.person, sites)
+    assert np.ptp(plain, axis=0).min() > 0
+    assert np.ptp(secure, axis=0).max() == 0
+
+
+def test_the_p_value_is_the_share_of_permutations_that_do_as_well() -> None:
+    names = [str(number) for number in range(SITES)]
+    perfect = reidentify(np.eye(SITES), names)
+    assert (perfect.matched, perfect.top_1) == (1.0, 1.0)
+    assert perfect.p_value == pytest.approx(1 / 120, rel=0.3)
+    tied = reidentify(np.ones((SITES, SITES)), names)
+    assert tied.matched == pytest.approx(1 / SITES, abs=0.1)
+    assert tied.p_value > 0.3
+    wrong = reidentify(np.roll(np.eye(SITES), 1, axis=1), names)
+    assert (wrong.matched, wrong.p_value) == (0.0, 1.0)

@@ -1,5 +1,6 @@
-"""Everything that can be wrong with a dataset is found, all of it at once."""
+"""Everything that can be wrong with a dataset is found; copies and contact sheets."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -7,16 +8,20 @@ import pytest
 from PIL import Image
 
 from site_agent.datasets.check import check_datasets
+from site_agent.datasets.conversion import copy_images, rebox_dataset
 from site_agent.datasets.imglab_xml import read_imglab_xml
 from site_agent.datasets.records import (
     AnnotatedImage,
     FaceBox,
     FaceDataset,
     dataset_digest,
+    part_names,
+    parts_array,
     require_images,
 )
-from site_agent.errors import AnnotationFileError
-from tests.site_agent.datasets.drawn import dataset_of, picture
+from site_agent.datasets.sheets import surroundings, write_contact_sheets
+from site_agent.errors import AnnotationFileError, InvalidInputError
+from tests.site_agent.datasets.drawn import dataset_of, faces_in, picture
 
 BOX = FaceBox(10, 10, 20, 20)
 
@@ -159,3 +164,111 @@ def test_other_landmarks_than_expected(tmp_path: Path) -> None:
     fewer = FaceBox(10, 10, 20, 20, {"0": (20.0, 20.0)})
     second = dataset_of(other, AnnotatedImage(picture(other / "b.png", 1), (fewer,)))
     assert [f.code for f in check_datasets([first, second])] == ["other-parts"]
+
+
+def test_copies_are_the_same_data_set(tmp_path: Path) -> None:
+    dataset = faces_in(tmp_path, 3)
+    other = picture(tmp_path / "deeper" / dataset.images[0].path.name, 9)
+    dataset = replace(dataset, images=(*dataset.images, replace(dataset.images[0], path=other)))
+    copied = copy_images(dataset, tmp_path / "copies")
+    assert dataset_digest(copied) == dataset_digest(dataset)
+    assert copied.images[3].path.name == "person-00_00-2.png"
+    assert copy_images(copied, tmp_path / "copies") == copied
+    other.unlink()
+    with pytest.raises(AnnotationFileError, match=r"person-00_00.png: No such file"):
+        copy_images(dataset, tmp_path / "more")
+
+
+def test_boxes_of_a_detector(tmp_path: Path) -> None:
+    dataset = faces_in(tmp_path, 6)
+    names = part_names(dataset)
+
+    def find(path: Path) -> list[tuple[float, float, float, float]]:
+        """Frame all faces but one as a square above their landmarks' middle."""
+        image = next(image for image in dataset.images if image.path == path)
+        if image is dataset.images[2]:
+            return [(0.0, 0.0, 9.0, 9.0)]
+        points = parts_array(image.boxes[0], names)
+        centre = (points.min(axis=0) + points.max(axis=0)) / 2 + (0, -3)
+        return [(-300.0, -300.0, 300.0, 300.0), (*(centre - 20), *(centre + 20))]
+
+    reboxed = rebox_dataset(dataset, find)
+    assert reboxed.detected == 5
+    assert [image.path for image, _ in reboxed.estimated] == [dataset.images[2].path]
+    for image in reboxed.dataset.images:
+        points = parts_array(image.boxes[0], names)
+        centre = (points.min(axis=0) + points.max(axis=0)) / 2 + (0, -3)
+        near = 1 if image.path != dataset.images[2].path else 6
+        np.testing.assert_allclose(image.boxes[0].corners[:2], centre - 20, atol=near)
+    assert reboxed.dataset.images[0].boxes[0].parts == dataset.images[0].boxes[0].parts
+    first = dataset.images[0]
+    ignored = replace(first, boxes=(replace(first.boxes[0], ignore=True, parts={}),))
+    mixed = replace(dataset, images=(ignored, *dataset.images[1:]))
+    kept = rebox_dataset(mixed, find).dataset
+    assert kept.images[0] == ignored
+    with pytest.raises(InvalidInputError, match="found none"):
+        rebox_dataset(dataset, lambda _: [])
+
+
+def pixels_of(path: Path) -> np.ndarray:
+    with Image.open(path) as page:
+        return np.asarray(page)
+
+
+def test_pages_hold_all_faces(tmp_path: Path) -> None:
+    dataset = faces_in(tmp_path, 31)
+    seen: list[float] = []
+    pages = write_contact_sheets(dataset, tmp_path / "sheet.png", lambda part, _: seen.append(part))
+    assert [page.name for page in pages] == ["sheet.png", "sheet-2.png"]
+    assert seen == [0.5, 1.0]
+    assert pixels_of(pages[0]).shape == (5 * 202 - 2, 6 * 202 - 2, 3)
+    assert pixels_of(pages[1]).shape == (200, 200, 3)
+
+
+@pytest.mark.parametrize(("place", "inside"), [((69, 39, 20, 20), True), ((50, 20, 50, 20), False)])
+def test_a_tile_shows_nothing_beside_the_picture(
+    place: tuple[int, int, int, int], inside: bool
+) -> None:
+    white = Image.new("RGB", (90, 60), "white")
+    left, top, right, bottom = surroundings(white, FaceBox(*place))
+    assert right - left == bottom - top
+    assert (left >= 0 and top >= 0 and right <= 90 and bottom <= 60) == inside
+
+
+def test_boxes_and_landmarks_are_drawn(tmp_path: Path) -> None:
+    dataset = faces_in(tmp_path, 1)
+    black = dataset.images[0].path
+    Image.new("L", (64, 48)).save(black)
+    image = dataset.images[0]
+    [page] = write_contact_sheets(dataset, tmp_path / "sheet.png")
+    pixels = pixels_of(page).reshape(-1, 3)
+    colours = {tuple(colour) for colour in np.unique(pixels, axis=0).tolist()}
+    assert (255, 210, 0) in colours
+    # Pixels below the lines that join landmarks stay visible.
+    assert (0, 170, 255) not in colours
+    assert (0, 100, 150) in colours
+    ignored = replace(image, boxes=(replace(image.boxes[0], ignore=True, parts={}),))
+    [page] = write_contact_sheets(replace(dataset, images=(ignored,)), tmp_path / "sheet")
+    assert page.name == "sheet.png"
+    pixels = pixels_of(page).reshape(-1, 3)
+    assert (pixels == (255, 90, 90)).all(axis=1).any()
+    assert not (pixels == (255, 210, 0)).all(axis=1).any()
+
+
+def test_grey_of_16_bits_is_not_white(tmp_path: Path) -> None:
+    dataset = faces_in(tmp_path, 1)
+    Image.fromarray(np.full((48, 64), 100 * 256, np.uint16)).save(dataset.images[0].path)
+    [page] = write_contact_sheets(dataset, tmp_path / "sheet.png")
+    pixels = pixels_of(page).reshape(-1, 3)
+    assert (np.median(pixels, axis=0) == 100).all()
+
+
+def test_what_cannot_be_shown(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInputError, match="nothing to show"):
+        write_contact_sheets(FaceDataset(None), tmp_path / "sheet.png")
+    dataset = faces_in(tmp_path, 1)
+    with pytest.raises(InvalidInputError, match="cannot be written"):
+        write_contact_sheets(dataset, tmp_path / "absent" / "sheet.png")
+    dataset.images[0].path.write_text("no picture")
+    with pytest.raises(AnnotationFileError, match="line 6"):
+        write_contact_sheets(dataset, tmp_path / "sheet.png")

@@ -6,7 +6,7 @@ from site_agent.datasets.conversion import ANNOTATION_FORMATS
 from site_agent.datasets.imglab_xml import write_imglab_xml
 from site_agent.datasets.records import FaceDataset
 from tests.conformance.annotation_formats import AnnotationFormatLaws
-from tests.site_agent.datasets.other_formats import write_coco_keypoints, write_pts_folder
+from tests.site_agent.datasets.other_layouts import write_coco_keypoints, write_pts_folder
 
 
 class TestImglab(AnnotationFormatLaws):

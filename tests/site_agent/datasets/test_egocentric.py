@@ -30,7 +30,7 @@ from site_agent.datasets.synthetic.egocentric_clips import (
     write_clips,
 )
 from site_agent.errors import AnnotationFileError, InvalidInputError
-from tests.site_agent.datasets.other_clips import write_ego4d, write_layout
+from tests.site_agent.datasets.other_layouts import write_ego4d, write_layout
 
 SETTINGS = ClipSettings(persons=2, videos=5, seconds=1.5)
 

@@ -1,4 +1,4 @@
-"""Landmarks in the wrong order are told from those of turned, real and drawn faces."""
+"""Landmarks: their order, their groups, and terms for them."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -8,18 +8,32 @@ import pytest
 
 from site_agent.datasets.check import check_datasets
 from site_agent.datasets.conversion import renumber_parts
-from site_agent.datasets.landmark_schemes import IBUG_MIRROR, expand_parts, ibug_mean_face
-from site_agent.datasets.part_order import misordered_faces, unsorted_names
+from site_agent.datasets.imglab_xml import read_imglab_xml
+from site_agent.datasets.landmark_schemes import (
+    IBUG_MIRROR,
+    PART_GROUPS,
+    expand_parts,
+    ibug_mean_face,
+)
+from site_agent.datasets.part_order import (
+    find_model_parts,
+    group_of_shape,
+    misordered_faces,
+    order_problem,
+    unsorted_names,
+)
 from site_agent.datasets.records import (
     AnnotatedImage,
     FaceBox,
     FaceDataset,
     numbered_parts,
     part_names,
+    parts_array,
 )
 from tests.site_agent.datasets.drawn import face_box, face_points, faces_in
 
 BY_TEXT = sorted(range(68), key=str)
+
 BY_TEXT_FROM_1 = [number - 1 for number in sorted(range(1, 69), key=str)]
 
 
@@ -116,3 +130,55 @@ def test_words_for_landmarks() -> None:
     assert expand_parts(["Mouth"], [f"{i}" for i in range(1, 69)])[0][0] == "49"
     assert expand_parts(["eyes", "a"], ["a", "b"]) == (("a",), ["eyes"])
     assert expand_parts(["mouth", "70-80"], names[36:48]) == ((), ["mouth", "70-80"])
+
+
+NAMES = tuple(f"{number:02}" for number in range(68))
+
+
+def test_every_group_is_known_by_its_mean_on_photographs(shared_data: Path) -> None:
+    faces = read_imglab_xml(shared_data / "dlib_faces" / "training_with_face_landmarks.xml")
+    names = part_names(faces)
+    shapes = []
+    for _, box in faces.boxes():
+        left, top, right, bottom = box.corners
+        shapes.append((parts_array(box, names) - [left, top]) / [right - left, bottom - top])
+    mean = np.mean(shapes, axis=0)
+    for group, numbers in PART_GROUPS.items():
+        parts, unknown = find_model_parts(names, mean[list(numbers)])
+        assert (parts, unknown) == (tuple(names[number] for number in numbers), []), group
+
+
+@pytest.mark.parametrize("change", ["mirrored", "shuffled", "a point"])
+def test_other_shapes_are_no_eyes(change: str) -> None:
+    shape = ibug_mean_face()[36:48] / 300 + 0.5
+    assert group_of_shape(shape) == "eyes"
+    shape = {
+        "mirrored": shape * [-1, 1] + [1, 0],
+        "shuffled": np.random.default_rng(1).permutation(shape),
+        "a point": np.full((12, 2), 0.5),
+    }[change]
+    assert group_of_shape(shape) is None
+    assert find_model_parts(NAMES, shape) == ((), [])
+    assert find_model_parts(NAMES, shape, ["eyes"]) == (NAMES[36:48], []), "words count more"
+
+
+AS_TEXT = sorted(range(68), key=lambda number: str(number + 1))
+
+
+@pytest.mark.parametrize("yaw_deg", [-60, 0, 75])
+@pytest.mark.parametrize("turn_deg", [0, 90])
+def test_faces_turned_away_or_lying_are_in_order(yaw_deg: float, turn_deg: float) -> None:
+    face, yaw, turn = ibug_mean_face(), np.radians(yaw_deg), np.radians(turn_deg)
+    depth = -90 * (np.abs(face[:, 0]) / 107) ** 1.7
+    depth[27:36] = (5, 15, 28, 40, 10, 16, 20, 16, 10)
+    seen = np.stack([np.cos(yaw) * face[:, 0] + np.sin(yaw) * depth, face[:, 1]], axis=1)
+    seen = seen @ [[np.cos(turn), np.sin(turn)], [-np.sin(turn), np.cos(turn)]]
+    assert order_problem(seen) == ""
+    assert order_problem(seen[AS_TEXT]) != ""
+    assert order_problem(seen[:67]) == "", "another scheme"
+
+
+def test_all_landmarks_are_taken_where_their_numbers_are_equal() -> None:
+    names = ("nose", "left", "right")
+    assert find_model_parts(names, np.zeros((3, 2))) == (names, [])
+    assert find_model_parts(names, np.zeros((2, 2)), ["left", "chin"]) == (("left",), ["chin"])

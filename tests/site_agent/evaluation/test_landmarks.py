@@ -1,5 +1,6 @@
-"""Scores of landmark models, against dlib's."""
+"""Scores of landmark models against dlib's, normalisers, and runs of several models."""
 
+import csv
 import dataclasses
 import json
 from pathlib import Path
@@ -10,10 +11,19 @@ import pytest
 
 from aggregators.formats import read_model
 from aggregators.predictors import LandmarkPredictor, to_grey
-from site_agent.datasets.records import FaceDataset, part_names
+from site_agent.datasets.records import FaceDataset, dataset_digest, part_names, parts_array
+from site_agent.datasets.synthetic.portraits import eye_aspect_ratios
 from site_agent.errors import EvaluationError
-from site_agent.evaluation.landmark_scores import FaceErrors, normaliser_for, summarise_landmarks
+from site_agent.evaluation.detection import DetectionScores
+from site_agent.evaluation.landmark_scores import (
+    FaceErrors,
+    LandmarkScores,
+    normaliser_for,
+    summarise_landmarks,
+)
 from site_agent.evaluation.landmarks import evaluate_landmarks
+from site_agent.evaluation.model_runs import EvaluationSettings, evaluate_model, evaluate_models
+from site_agent.evaluation.report import ScoredModel, short_names, write_report
 from site_agent.pictures.images import read_image
 from site_agent.training.ert import ErtSettings, train_ert
 
@@ -168,3 +178,154 @@ def test_data_without_landmarks_are_refused(
     ]
     with pytest.raises(EvaluationError, match="has no landmarks"):
         evaluate_landmarks(trained_landmarks, dataclasses.replace(test_faces, images=tuple(bare)))
+
+
+PADDED = tuple(f"{i:02d}" for i in range(68))
+
+BARE = tuple(sorted(str(i) for i in range(68)))
+
+FROM_ONE = tuple(sorted(str(i) for i in range(1, 69)))
+
+BOX = (10, 20, 109, 219)
+
+
+def points_of(names: tuple[str, ...], first: int = 0) -> np.ndarray:
+    """Landmark number n at (n, 2 n)."""
+    numbers = np.array([int(name) - first for name in names], dtype=np.float64)
+    return np.stack([numbers, 2 * numbers], axis=1)
+
+
+@pytest.mark.parametrize(("names", "first"), [(PADDED, 0), (BARE, 0), (FROM_ONE, 1)])
+def test_eye_centres_are_found_by_the_names_of_the_landmarks(
+    names: tuple[str, ...], first: int
+) -> None:
+    chosen = normaliser_for(names)
+    assert chosen.name == "inter-ocular"
+    assert chosen.scale(points_of(names, first), BOX) == pytest.approx(6 * 5**0.5)
+    outer = normaliser_for(names, "outer-corners")
+    assert outer.scale(points_of(names, first), BOX) == pytest.approx(9 * 5**0.5)
+
+
+def test_excerpts_of_the_68_keep_their_eyes() -> None:
+    names = PADDED[36:48]
+    assert normaliser_for(names).scale(points_of(names), BOX) == pytest.approx(6 * 5**0.5)
+
+
+@pytest.mark.parametrize(
+    "names",
+    [PADDED[:5], tuple(map(str, range(51))), tuple(map(str, range(194))), ("left", "right")],
+)
+def test_other_schemes_are_divided_by_the_box(names: tuple[str, ...]) -> None:
+    chosen = normaliser_for(names)
+    assert chosen.scale(np.zeros((len(names), 2)), BOX) == pytest.approx(20000**0.5)
+    with pytest.raises(EvaluationError, match="68-landmark scheme"):
+        normaliser_for(names, "inter-ocular")
+
+
+def test_unknown_names_are_refused_and_pixels_can_be_asked_for() -> None:
+    assert normaliser_for(PADDED, "none").scale(points_of(PADDED), BOX) == 1
+    with pytest.raises(EvaluationError, match="expected inter-ocular, outer-corners, box, none"):
+        normaliser_for(PADDED, "pupils")
+
+
+FEW = EvaluationSettings(resamples=20)
+
+
+def test_scores_come_in_the_order_of_the_models(
+    trained_detector: Path, trained_landmarks: Path, test_faces: FaceDataset
+) -> None:
+    models = [trained_landmarks, trained_detector, trained_landmarks]
+    seen: list[tuple[float | None, str]] = []
+    results = evaluate_models(
+        models, test_faces, FEW, workers=2, progress=lambda part, text: seen.append((part, text))
+    )
+    assert [type(scores) for scores in results] == [LandmarkScores, DetectionScores, LandmarkScores]
+    assert results[0].to_dict() == results[2].to_dict()
+    assert seen[-1][0] == 1.0
+    assert evaluate_models([], test_faces) == []
+
+
+def test_networks_are_refused(test_faces: FaceDataset, tmp_path: Path) -> None:
+    from safetensors.numpy import save_file
+
+    network = tmp_path / "net.safetensors"
+    save_file({"w": np.zeros(3, np.float32)}, network)
+    with pytest.raises(EvaluationError, match=r"net\.safetensors: networks"):
+        evaluate_model(network, test_faces)
+
+
+def test_the_error_of_the_openness_of_the_eyes(
+    trained_landmarks: Path, test_faces: FaceDataset
+) -> None:
+    from aggregators.formats import read_model
+    from aggregators.predictors import to_grey
+    from site_agent.pictures.images import read_image
+
+    scores = evaluate_landmarks(trained_landmarks, test_faces, resamples=50)
+    predictor = LandmarkPredictor(read_model(trained_landmarks))  # type: ignore[arg-type]
+    names = part_names(test_faces)
+    expected = []
+    for image, box in test_faces.boxes():
+        grey = to_grey(read_image(image.path, apply_orientation=False))
+        placed = predictor.predict(grey, [box.corners])[0]
+        openness = np.mean(eye_aspect_ratios(placed))
+        expected.append(abs(openness - np.mean(eye_aspect_ratios(parts_array(box, names)))))
+    assert scores.ear_error == pytest.approx(np.mean(expected))
+    assert [face.ear_error for face in scores.per_face] == pytest.approx(expected)
+    assert set(scores.intervals) == set(scores.metrics)
+    for name, (low, high) in scores.intervals.items():
+        assert low <= scores.metrics[name] <= high, name
+    errors, part = scores.cumulative_errors()
+    assert (np.diff(errors) >= 0).all()
+    assert part[-1] == 1.0
+    below = np.clip(1 - errors / 0.08, 0, None)
+    assert scores.auc == pytest.approx(below.mean())
+
+
+def test_a_report_says_it_all(
+    trained_detector: Path, trained_landmarks: Path, test_faces: FaceDataset, tmp_path: Path
+) -> None:
+    results = evaluate_models([trained_detector, trained_landmarks], test_faces, FEW, workers=1)
+    names = ("a|b", "face <68>, \u00e4")
+    models = [
+        ScoredModel(name, "0" * 64, scores) for name, scores in zip(names, results, strict=True)
+    ]
+    digest = dataset_digest(test_faces)
+    folder = tmp_path / "deep" / "report"
+    facts = {"dataset_name": "test.xml", "dataset_digest": digest}
+    files = write_report(folder, models, per_image=True, **facts)
+    assert sorted(file.name for file in files) == sorted(path.name for path in folder.iterdir())
+    content = json.loads((folder / "scores.json").read_text())
+    assert content["dataset_digest"] == digest
+    assert [item["model"] for item in content["items"]] == list(names)
+    assert len(content["items"][1]["per_face"]) == 12
+    with (folder / "scores.csv").open(newline="") as stream:
+        rows = list(csv.DictReader(stream))
+    assert float(rows[0]["recall"]) == results[0].metrics["recall"]
+    assert rows[0]["mean_error"] == ""
+    assert float(rows[1]["mean_error_low"]) <= float(rows[1]["mean_error"])
+    text = (folder / "scores.md").read_text()
+    assert r"| a\|b |" in text
+    assert "Errors are divided by: inter-ocular." in text
+    for file in files:
+        if file.suffix == ".png":
+            assert file.read_bytes().startswith(b"\x89PNG")
+    with (folder / "landmark_error.csv").open(newline="") as stream:
+        assert len(list(csv.DictReader(stream))) == 68
+    only = write_report(tmp_path / "one", models[1:], **facts)
+    assert "per_face" not in (tmp_path / "one" / "scores.json").read_text()
+    assert not any("precision" in file.name for file in only)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(EvaluationError, match="cannot be written"):
+        write_report(tmp_path / "file", models, **facts)
+
+
+def test_legends_leave_out_folders_where_files_are_told_apart() -> None:
+    assert short_names(["../big.dat", "/data/a.dat", "site-a/face", "b.dat"]) == {
+        "../big.dat": "big.dat",
+        "/data/a.dat": "a.dat",
+        "site-a/face": "site-a/face",
+        "b.dat": "b.dat",
+    }
+    same = ["../a/x.dat", "../b/x.dat"]
+    assert short_names(same) == {name: name for name in same}

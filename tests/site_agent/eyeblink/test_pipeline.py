@@ -25,7 +25,7 @@ from tests.site_agent.eyeblink.drawn_lids import LidDrawing, draw_lids
 from tests.site_agent.eyeblink.drawn_traces import rows_of
 from tests.site_agent.eyeblink.drawn_videos import write_video
 from tests.site_agent.eyeblink.matching import match_blinks
-from tests.site_agent.faces.test_detector import small_detector, small_predictor
+from tests.site_agent.faces.test_prediction import small_detector, small_predictor
 
 
 def true_blinks(video: Path) -> list[tuple[float, float]]:

@@ -3,6 +3,7 @@
 import json
 import os
 import socket
+import ssl
 import subprocess
 import sys
 import threading
@@ -10,6 +11,7 @@ from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from pathlib import Path
 
+import certifi
 import httpx
 import pytest
 
@@ -18,6 +20,7 @@ from cli.frame.app import main
 from site_agent.errors import PoolUnreachableError
 from site_agent.pool.client import PoolClient
 from site_agent.pool.connection import PoolConnection
+from site_agent.pool.storage_connection import trusted_certificates
 from tests.aggregators.small_models import make_detector
 from tests.conftest import PROJECT_ROOT
 
@@ -161,3 +164,22 @@ def test_a_terminal_in_ascii_ends_no_command(options: list[str], tmp_path: Path)
         )
     else:
         assert "2 images" in run.stdout
+
+
+def test_the_variables_name_other_certificates(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("SSL_CERT_FILE", "SSL_CERT_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    usual = trusted_certificates(trust_env=True)
+    assert trusted_certificates(trust_env=True) is usual
+    assert usual.verify_mode is ssl.CERT_REQUIRED
+    assert usual.check_hostname
+    assert usual.cert_store_stats()["x509_ca"] > 1
+
+    mark = "-----END CERTIFICATE-----"
+    certificate = tmp_path / "own.pem"
+    certificate.write_text(Path(certifi.where()).read_text().split(mark)[0] + mark + "\n")
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+    assert trusted_certificates(trust_env=True).cert_store_stats()["x509_ca"] == 1
+    assert trusted_certificates(trust_env=False).cert_store_stats() == usual.cert_store_stats()

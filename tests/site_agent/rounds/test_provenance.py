@@ -1,4 +1,4 @@
-"""Which bases a site can account for, against a real pool."""
+"""Merges are accounted for by recipes of trusted sites."""
 
 import json
 import threading
@@ -12,14 +12,29 @@ import pytest
 from aggregators import merge, read_model, write_model
 from aggregators.methods.refitting import forest_digest, thin_base
 from aggregators.methods.refitting.contribution_file import RefitSettings
+from aggregators.methods.registry import METHODS, list_round_methods
 from aggregators.models import LeafContribution, ShapePredictor, StateDict
+from pool_server.rounds.methods import find_round_method
 from site_agent import ModelCache, PoolClient
-from site_agent.errors import PoolAnswerError
+from site_agent.errors import InvalidInputError, PoolAnswerError
 from site_agent.networks.modules import new_network
+from site_agent.rounds.kinds import LeafRefitPart, NetworkPart, find_site_part
 from site_agent.rounds.provenance import Provenance
 from tests.aggregators.small_models import make_predictor
 from tests.site_agent.live_pool import LivePool, live_pool
 from tests.site_agent.pool.test_answers import LyingPool
+
+
+@pytest.mark.parametrize("name", list_round_methods())
+def test_pool_and_sites_know_every_method_of_rounds(name: str) -> None:
+    assert find_round_method(name).aggregation is METHODS[name]
+    kind = METHODS[name].kind
+    assert find_site_part(name) is {"ert": LeafRefitPart, "network": NetworkPart}[kind]
+
+
+def test_a_method_that_only_merges_holds_no_rounds() -> None:
+    with pytest.raises(InvalidInputError, match="this program knows leaf-refit, fedavg"):
+        find_site_part("wba-cascade")
 
 
 class Sites:

@@ -1,10 +1,15 @@
-"""Charters: required content, and acceptance by digest only."""
+"""Charters, ledgers and seals; inputs refused before anything is computed for them."""
 
 import base64
+import json
+import tracemalloc
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from aggregators.secure_sum.layout import BitBudget, decode_sum, encode
+from aggregators.secure_sum.sharing import add_to
 from pool_server.wire.signatures.keys import PrivateKey
 from site_agent.errors import InvalidInputError
 from site_agent.pool.signing import create_key
@@ -15,8 +20,12 @@ from site_agent.secure.charter import (
     read_charter,
     require_accepted,
 )
+from site_agent.secure.party import create_session_key, open_share, seal_share
 from site_agent.secure.server import Server
+from site_agent.secure.session import new_descriptor, parse_descriptor
+from site_agent.work.ledger import Ledger
 from tests.site_agent.secure.folder_board import FolderBoard
+from tests.site_agent.secure.parties import LAYOUT, create_parties
 
 
 def _keys(*names: str) -> dict[str, str]:
@@ -129,3 +138,109 @@ def test_a_party_with_another_key_than_the_charter_says_is_refused(tmp_path: Pat
     create_key(tmp_path, "s1")
     with pytest.raises(InvalidInputError, match="do not include 's1' with the key"):
         Server(tmp_path, "s1", charter.digest, FolderBoard(tmp_path / "board"))
+
+
+def test_a_line_that_was_cut_off_is_dropped_and_the_rest_stays(tmp_path: Path) -> None:
+    path = tmp_path / "party" / "ledger.jsonl"
+    ledger = Ledger(path)
+    with ledger.at_work():
+        ledger.append({"kind": "post", "phase": "tag", "session": "1"})
+        ledger.append({"kind": "post", "phase": "tag", "session": "2"})
+    whole = path.read_bytes()
+    for cut in range(len(whole) // 2 + 1, len(whole)):
+        path.write_bytes(whole[:cut])
+        with ledger.at_work():
+            assert [entry["session"] for entry in ledger.find("post", phase="tag")] == ["1"]
+            ledger.append({"kind": "base", "digest": "x"})
+        assert len(path.read_bytes().splitlines()) == 2
+    assert path.stat().st_mode & 0o077 == 0
+
+
+def test_a_damaged_ledger_is_not_used(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "ledger.jsonl")
+    ledger.path.write_bytes(b'{"kind": "post"\n{"kind": "base"}\n')
+    with pytest.raises(InvalidInputError, match="the ledger is damaged"), ledger.at_work():
+        pass
+
+
+def test_a_seal_opens_for_its_key_and_context_only() -> None:
+    private, public = create_session_key()
+    sealed = seal_share(b"share", public, "session", "lab-a", "server-1")
+    assert open_share(sealed, private, "session", "lab-a", "server-1") == b"share"
+    assert seal_share(b"share", public, "session", "lab-a", "server-1") != sealed
+    altered = bytes([*sealed[:-1], sealed[-1] ^ 1])
+    for content, key, context in (
+        (altered, private, ("session", "lab-a", "server-1")),
+        (sealed, create_session_key()[0], ("session", "lab-a", "server-1")),
+        (sealed, private, ("session", "lab-b", "server-1")),
+        (sealed, private, ("session", "lab-a", "server-2")),
+        (sealed[:20], private, ("session", "lab-a", "server-1")),
+    ):
+        with pytest.raises(ValueError, match="the seal does not open"):
+            open_share(content, key, *context)
+
+
+class TestLimits:
+    """A message that is cheap to send must not take minutes to check."""
+
+    def test_a_small_descriptor_of_a_huge_sum_is_refused_before_anything_is_made_of_it(
+        self, tmp_path: Path
+    ) -> None:
+        charter = create_parties(tmp_path, servers=2, labs=3).charter
+        good = new_descriptor(charter, LAYOUT, 1_000_000.0).model_dump(mode="json")
+        for layout in (
+            {"kind": "leaf-sums", "base_digest": "ab" * 32, "leaves": 2**31, "parts": 1},
+            {"kind": "leaf-presence", "base_digest": "ab" * 32, "leaves": 2**31},
+            {
+                "kind": "network", "base_digest": "ab" * 32,
+                "entries": [{"name": "steps", "dtype": "I64", "shape": [2**31, 2**31]}],
+            },
+            {
+                "kind": "network", "base_digest": "ab" * 32,
+                "entries": [{"name": "w", "dtype": "F32", "shape": [2**31]}],
+            },
+        ):  # fmt: skip
+            tracemalloc.start()
+            with pytest.raises(InvalidInputError):
+                parse_descriptor(json.dumps(good | {"layout": layout}).encode(), charter)
+            _, peak = tracemalloc.get_traced_memory()
+            tracemalloc.stop()
+            assert peak < 2**20
+
+    def test_the_deadlines_are_those_of_the_charter(self, tmp_path: Path) -> None:
+        parties = create_parties(tmp_path, servers=2, labs=3)
+        descriptor = new_descriptor(parties.charter, LAYOUT, parties.clock.now)
+        hurried = descriptor.deadlines.model_copy(update={"tag": descriptor.deadlines.commit + 60})
+        content = descriptor.model_copy(update={"deadlines": hurried}).to_bytes()
+        with pytest.raises(InvalidInputError, match=r"until tag; the charter gives 48 h"):
+            parse_descriptor(content, parties.charter)
+        late = new_descriptor(parties.charter, LAYOUT, parties.clock.now + 90 * 24 * 3600)
+        session = parties.board.open_session(late.to_bytes())
+        parties.serve(session)
+        with pytest.raises(InvalidInputError, match="for longer than the charter's 48 h"):
+            parties.lab("lab-0").share(session, LAYOUT, parties.numbers("lab-0"))
+
+    def test_a_share_that_is_too_large_is_not_fetched(self, tmp_path: Path) -> None:
+        parties = create_parties(tmp_path, servers=2, labs=3)
+        session = parties.open()
+        parties.serve(session)
+        parties.share(session)
+        large = next(parties.folder.rglob("blobs/*"))
+        large.write_bytes(large.read_bytes() + bytes(10_000))
+        parties.serve(session)
+        receipts = parties.view(session)._messages["receipt"]
+        refused = [item.body.refused for signed in receipts.values() for item in signed.values()]  # type: ignore[union-attr]
+        assert any("too large" in reason for one in refused for reason in one.values())
+
+    def test_a_sum_that_some_lab_made_without_samples_is_no_result(self) -> None:
+        budget = BitBudget()
+        vectors = [
+            encode(np.full((1, 2), 0.5), np.array([weight], dtype=np.int64), budget)
+            for weight in (0, 1, 1)
+        ]
+        total = vectors[0] * 0
+        for vector in vectors:
+            add_to(total, vector)
+        assert decode_sum(total, 1, 3, budget)[1] == 2
+        with pytest.raises(ValueError, match="sums of weights from 2 to 2, expected 3 to"):
+            decode_sum(total, 1, 3, budget, 1)

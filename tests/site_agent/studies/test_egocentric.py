@@ -16,7 +16,7 @@ from site_agent.studies.egocentric import draw_world, load_samples, open_data, w
 from site_agent.studies.engine import Conduct, hold_study
 from site_agent.studies.protocol_file import read_protocol
 from site_agent.work import no_progress
-from tests.site_agent.datasets.other_clips import write_layout
+from tests.site_agent.datasets.other_layouts import write_layout
 from tests.site_agent.studies.drawn_results import results_of
 
 PROTOCOL = read_protocol("egocentric")

@@ -1,13 +1,15 @@
-"""Child processes end with their parents, and their ends are described; locks and names."""
+"""Child processes, threads, locks and names."""
 
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import psutil
 import pytest
 
 from site_agent.errors import BusyError
+from site_agent.pool.storage_connection import BlockThreads
 from site_agent.work.files import remove_file
 from site_agent.work.locks import locked
 from site_agent.work.measurements import available_memory_bytes, peak_memory_bytes
@@ -22,6 +24,7 @@ end_with(os.getppid())
 print(os.getpid(), flush=True)
 time.sleep(60)
 """
+
 PARENT = f"""
 import subprocess, sys
 subprocess.run([sys.executable, "-c", {CHILD!r}])
@@ -87,3 +90,64 @@ def test_read_only_files_are_removed(tmp_path: Path) -> None:
     remove_file(path)
     remove_file(path)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_block_waits_for_its_threads_and_tells_them_to_stop() -> None:
+    ended = []
+    with BlockThreads("test") as threads:
+        for number in range(3):
+
+            def work(number: int = number) -> None:
+                threads.stopped.wait(10)
+                ended.append((number, threads.stopped.is_set()))
+
+            threads.start(work)
+    assert sorted(ended) == [(0, True), (1, True), (2, True)]
+
+
+def test_an_interrupted_block_waits_for_nobody() -> None:
+    silent = threading.Event()
+    threads = BlockThreads("test")
+    threads.start(lambda: assert_set(silent))
+    try:
+        with pytest.raises(KeyboardInterrupt), threads:
+            raise KeyboardInterrupt
+        assert threads.stopped.is_set()
+        assert [thread for thread in threading.enumerate() if thread.name == "test-0"]
+    finally:
+        silent.set()
+
+
+def assert_set(event: threading.Event) -> None:
+    assert event.wait(540)
+
+
+def test_results_come_in_the_order_of_the_items() -> None:
+    second = threading.Event()
+    told = []
+
+    def work(item: int) -> int:
+        if item == 2:
+            second.set()
+        elif item == 1:
+            assert_set(second)
+        return item * item
+
+    with BlockThreads("test") as threads:
+        assert threads.run(work, [1, 2, 3], 2, lambda: told.append(None)) == [1, 4, 9]
+    assert len(told) >= 3
+
+
+def test_the_first_error_stops_what_has_not_begun() -> None:
+    begun = []
+
+    def work(item: int) -> None:
+        begun.append(item)
+        if item == 1:
+            raise ValueError("item 1")
+        assert threads.stopped.wait(540)
+
+    threads = BlockThreads("test")
+    with pytest.raises(ValueError, match="item 1"), threads:
+        threads.run(work, range(10), 2)
+    assert set(begun) <= {0, 1}

@@ -18,7 +18,7 @@ from site_agent.eyeblink.face.landmarks import (
 )
 from site_agent.eyeblink.records import FaceBox, FaceSource, Gap
 from site_agent.pictures.video_reading import Frame
-from tests.site_agent.faces.test_detector import small_predictor
+from tests.site_agent.faces.test_prediction import small_predictor
 
 FRAME = Frame(7, 0.25, np.zeros((200, 200), dtype=np.uint8))
 

@@ -13,7 +13,7 @@ from site_agent.eyeblink.pipeline import run_blink_analysis
 from site_agent.eyeblink.review.review_session import open_review
 from site_agent.eyeblink.video.recording import Recording
 from tests.site_agent.eyeblink.drawn_videos import write_video
-from tests.site_agent.faces.test_detector import small_detector, small_predictor
+from tests.site_agent.faces.test_prediction import small_detector, small_predictor
 
 FRAMES = 60
 STORED_S = [number / 30.0 for number in range(FRAMES)]

@@ -1,4 +1,4 @@
-"""Training gaze networks: the held-out samples, when it stops, and going on after interruptions."""
+"""Training gaze networks: held-out samples, when it stops, going on, and GPUs."""
 
 import os
 import signal
@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from aggregators.formats import file_digest, write_model
 from site_agent.datasets.gaze.check import open_gaze
@@ -14,6 +15,7 @@ from site_agent.datasets.gaze.records import GazeDataset, gaze_digest
 from site_agent.datasets.synthetic.eye_patches.dataset import RenderSettings, write_eye_dataset
 from site_agent.datasets.synthetic.eye_patches.persons import Skews
 from site_agent.errors import InvalidInputError, TrainingDataError, TrainingFailedError
+from site_agent.networks.architectures import GAZE_ARCHITECTURES
 from site_agent.networks.files import read_network
 from site_agent.networks.modules import new_network
 from site_agent.training.gaze import train_gaze
@@ -164,3 +166,24 @@ def test_what_cannot_be_trained_is_refused(eyes: GazeDataset, tmp_path: Path) ->
     table, _ = write_eye_dataset(tmp_path / "few", settings)
     with pytest.raises(TrainingDataError, match="has 1 samples to train on"):
         train_gaze(open_gaze(table), output)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="torch finds no CUDA device")
+@pytest.mark.parametrize("architecture", GAZE_ARCHITECTURES)
+def test_a_network_is_trained_on_cuda(architecture: str, tmp_path: Path) -> None:
+    table, _ = write_eye_dataset(
+        tmp_path / "eyes", RenderSettings(3, 60, (2, 3), skews=Skews(amount=1.0))
+    )
+    settings = GazeSettings(architecture=architecture, epochs=6, device="cuda", batch_size=16)
+
+    def progress(_share: float | None, text: str) -> None:
+        if "epoch 4 of" in text:
+            raise KeyboardInterrupt
+
+    output = tmp_path / "a.safetensors"
+    with pytest.raises(KeyboardInterrupt):
+        train_gaze(open_gaze(table), output, settings, progress)
+    details = train_gaze(open_gaze(table), output, settings).record.details
+    assert (details["device"], details["resumed_at_epoch"]) == ("cuda", 3)
+    assert details["losses"][-1] < details["losses"][0]
