@@ -1,6 +1,6 @@
 """Blinks found in recorded traces, against the annotations that came with them.
 
-    python -m tests.benchmarks.blinks_on_traces [FOLDER] [--fit] [--pictures OUT]
+    python -m tests.benchmarks.blinks_on_traces [FOLDER] [--fit]
 
 FOLDER holds ``laiyt`` (``NAME.txt``, one eye aspect ratio a line; ``NAME_no.json``, the frame of
 each annotated blink: found when an onset-to-peak interval lies within 8 frames) and ``eyeblink8``
@@ -10,9 +10,8 @@ one. Printed are the shipped coefficients on all recordings; the coefficients fi
 recording that they are measured on (leave one recording out); two plain rules for comparison, the
 better of their thresholds chosen in the same way; and slow closures and open eyes that are drawn.
 
-``--fit`` prints the coefficients to ship. ``--pictures`` writes the reliability of the confidence
-and the missed or wrong blinks. The exit status is 1 where F1 without the recording measured is too
-low, or a drawn closure is missed, added or of the wrong kind, or one of 20 is late.
+``--fit`` prints the coefficients to ship. The exit status is 1 where F1 without the recording
+measured is too low, or a drawn closure is missed, added or of the wrong kind, or one of 20 is late.
 """
 
 from __future__ import annotations
@@ -428,66 +427,10 @@ def reliability(
     ]
 
 
-def draw_pictures(
-    folder: Path, recordings: Sequence[AnnotatedTrace], fitted: Mapping[str, tuple[float, ...]]
-) -> None:
-    """Write reliability.png, and misses.png with 5 s around each event missed or wrong."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    folder.mkdir(parents=True, exist_ok=True)
-    figure, axes = pyplot.subplots(figsize=(5, 5))
-    rows = reliability(recordings, fitted)
-    axes.plot([0, 1], [0, 1], color="grey", linewidth=1)
-    axes.plot([row[0] for row in rows], [row[1] for row in rows], "o-")
-    for said, true, count in rows:
-        axes.annotate(str(count), (said, true), textcoords="offset points", xytext=(5, -10))
-    axes.set(xlabel="confidence", ylabel="share of blinks", title="dips of unseen recordings")
-    figure.savefig(folder / "reliability.png", dpi=100)
-    pyplot.close(figure)
-    wrong = [item for recording in recordings for item in _wrong(recording, fitted[recording.name])]
-    columns = 6
-    figure, grid = pyplot.subplots(
-        -(-len(wrong) // columns),
-        columns,
-        figsize=(26, 3 * -(-len(wrong) // columns)),
-        squeeze=False,
-    )
-    for axes, (recording, text, at_s, events) in zip(grid.flat, wrong, strict=False):
-        axes.plot(recording.trace.timestamps_s, recording.trace.ear, "k.-", linewidth=0.7, ms=2)
-        for onset_s, _, offset_s in events:
-            axes.axvspan(onset_s, offset_s, color="tab:blue", alpha=0.2)
-        for point_s in recording.points_s:
-            axes.axvline(point_s, ymax=0.15, color="tab:green", linewidth=3)
-        for onset_s, offset_s in recording.intervals_s:
-            axes.axvspan(onset_s, offset_s, ymax=0.15, color="tab:green", alpha=0.6)
-        axes.set_xlim(at_s - 2.5, at_s + 2.5)
-        axes.set_title(f"{recording.name}: {text} at {at_s:.1f} s", fontsize=8)
-    figure.tight_layout()
-    figure.savefig(folder / "misses.png", dpi=55)
-    pyplot.close(figure)
-
-
-def _wrong(
-    recording: AnnotatedTrace, fitted: tuple[float, ...]
-) -> list[tuple[AnnotatedTrace, str, float, list[Event]]]:
-    begin_s, end_s = recording.judged_s
-    with coefficients(fitted):
-        events = found_events(recording.trace)
-    events = [event for event in events if event[2] > begin_s and event[0] < end_s]
-    match = recording.match(events)
-    true_s = recording.points_s or tuple(onset_s for onset_s, _ in recording.intervals_s)
-    items = [(recording, "wrong", events[index][1], events) for index in match.spurious]
-    return items + [(recording, "missed", true_s[index], events) for index in match.missed]
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", type=Path, nargs="?", default=SHARED_DATA / "ear_traces")
     parser.add_argument("--fit", action="store_true", help="print the coefficients to ship")
-    parser.add_argument("--pictures", type=Path, help="folder for reliability.png and misses.png")
     arguments = parser.parse_args()
     recordings = load_annotated_traces(arguments.folder)
     if not recordings:
@@ -515,8 +458,6 @@ def main() -> None:
     passed = show_drawn()
     print("drawn mixtures:")
     passed &= show_mixtures()
-    if arguments.pictures:
-        draw_pictures(arguments.pictures, recordings, fitted)
     missing = {name: least for name, least in WANTED_F1.items() if f1.get(name, 1.0) < least}
     if missing or not passed:
         raise SystemExit(f"F1 {f1}, expected at least {WANTED_F1}; drawn sessions: {passed}")

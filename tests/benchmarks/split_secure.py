@@ -27,8 +27,8 @@ from site_agent.split.plan import SplitPlan
 from site_agent.studies import eyes
 from site_agent.training.gaze.loop import repeatable
 from site_agent.work import no_progress
-from tests.benchmarks.counting_relay import CountingRelay
 from tests.pool_server.pool_driver import pool_in_thread
+from tests.site_agent.live_pool import UnreliableLine
 from tests.site_agent.secure.parties import Parties, create_parties
 from tests.site_agent.split.live_split import LiveSplit, make_kits
 
@@ -55,10 +55,12 @@ class DrawnSplit(LiveSplit):
         return super().client(site, self.samples[site])
 
 
-def pool_parties(stack: ExitStack, folder: Path, servers: int) -> tuple[PoolParties, CountingRelay]:
+def pool_parties(
+    stack: ExitStack, folder: Path, servers: int
+) -> tuple[PoolParties, UnreliableLine]:
     """Return parties with accounts in a pool, and the relay that counts the labs' bytes."""
     pool = stack.enter_context(pool_in_thread(folder / "pool"))
-    relay = stack.enter_context(CountingRelay(pool.url))
+    relay = stack.enter_context(UnreliableLine(pool.url))
     plain = create_parties(folder / "parties", servers=servers, labs=3, lab_prefix="site")
     boards = {}
     for name in (*plain.charter.servers, *plain.charter.labs):

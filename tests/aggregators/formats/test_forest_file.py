@@ -14,13 +14,6 @@ from tests.aggregators.formats.examples import assert_equal_models, make_ensembl
 from tests.benchmarks.paper_size import make_paper_size_predictor
 
 
-def test_dat_and_forest_file_convert_without_loss(tmp_path: Path) -> None:
-    model = make_predictor(5)
-    data = encode_model(model, "dlib-shape-predictor")
-    forest = encode_model(decode_model(data), "poolctl-forest")
-    assert encode_model(decode_model(forest), "dlib-shape-predictor") == data
-
-
 def test_arrays_are_views_into_the_mapped_file(tmp_path: Path) -> None:
     model = make_paper_size_predictor(0, levels=2, trees=50)
     path = tmp_path / "large.forest"

@@ -17,10 +17,10 @@ from site_agent.secure.lab import Lab
 from site_agent.secure.party import Board
 from site_agent.secure.server import Server
 from site_agent.secure.session import new_descriptor
-from tests.benchmarks.counting_relay import CountingRelay
-from tests.benchmarks.secure_trial import encoded_vector, trial_layout, trial_vector
 from tests.cli.conftest import Run, start_process
 from tests.pool_server.pool_driver import PoolDriver, pool_in_thread
+from tests.site_agent.live_pool import UnreliableLine
+from tests.site_agent.secure.vectors import encoded_vector, trial_layout, trial_vector
 from tests.waiting import wait_until
 
 SERVERS, LABS = ("sum-1", "sum-2"), ("lab-a", "lab-b", "lab-c")
@@ -207,7 +207,7 @@ def test_a_lab_sends_one_explicit_share_and_little_else(parties: Parties) -> Non
     session = parties.open(50_000)
     parties.serve(session)
     with ExitStack() as stack:
-        relays = [stack.enter_context(CountingRelay(parties.pool.url)) for _ in LABS]
+        relays = [stack.enter_context(UnreliableLine(parties.pool.url)) for _ in LABS]
         addresses = [relay.url for relay in relays]
         parties.visit(session, share=50_000, addresses=addresses)
         parties.serve(session)

@@ -116,9 +116,3 @@ def test_every_event_is_a_line_for_people(event: str) -> None:
     assert "\x1b" not in line
     assert ("Error: " in line) == (event == "failed")
     assert ("Warning: " in line) == (event.endswith("_refused") or event == "pool_unreachable")
-
-
-def test_a_failure_without_a_hint_ends_with_the_error() -> None:
-    said = io.StringIO()
-    Journal(said, for_people=True).write("failed", subject="face", error="no faces", hint="")
-    assert said.getvalue().endswith("  Error: face failed: no faces\n")

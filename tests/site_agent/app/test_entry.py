@@ -56,25 +56,6 @@ def test_other_names_of_this_machine_are_refused(app: RunningApp, host: str) -> 
     assert status(app, host=host.format(port=port)) == 421
 
 
-@pytest.mark.parametrize(
-    "headers",
-    [
-        {},
-        {"origin": "http://evil.example"},
-        {"origin": "null"},
-        {"origin": "http://127.0.0.1:1"},
-        {"origin": "{origin}", "sec_fetch_site": "cross-site"},
-        {"origin": "{origin}", "sec_fetch_site": "same-site"},
-        {"origin": "{origin}", "x_csrf_token": "guessed"},
-        {"origin": "{origin}"},
-    ],
-)
-def test_changes_from_elsewhere_are_refused(app: RunningApp, headers: dict[str, str]) -> None:
-    sent = {name: value.format(origin=app.origin) for name, value in headers.items()}
-    assert status(app, "/try", "POST", **sent) == 403
-    assert app.lab.jobs.views() == []
-
-
 @pytest.mark.parametrize("method", ["PUT", "DELETE", "OPTIONS", "PATCH", "TRACE"])
 def test_other_methods_are_refused(app: RunningApp, method: str) -> None:
     assert status(app, "/try", method) == 405
@@ -97,8 +78,13 @@ def test_every_change_is_guarded(app: RunningApp) -> None:
         assert status(app, path, "POST", **foreign) == 403, path
         assert status(app, path, "POST", origin=app.origin) == 403, f"{path}: no token"
         assert status(app, path, "POST", host="localhost", origin=app.origin) == 421, path
-        site = {"origin": app.origin, "sec_fetch_site": "same-site"}
-        assert status(app, path, "POST", **site) == 403, path
+        for site in ("cross-site", "same-site"):
+            sent = {"origin": app.origin, "sec_fetch_site": site}
+            assert status(app, path, "POST", **sent) == 403, path
+        for origin in ("null", "http://127.0.0.1:1"):
+            assert status(app, path, "POST", origin=origin) == 403, path
+        assert status(app, path, "POST", origin=app.origin, x_csrf_token="guessed") == 403, path
+    assert app.lab.jobs.views() == []
 
 
 def test_every_page_is_for_this_browser_alone(app: RunningApp) -> None:
@@ -109,15 +95,9 @@ def test_every_page_is_for_this_browser_alone(app: RunningApp) -> None:
             answer = app.get(path)
             assert answer.headers["content-security-policy"].startswith("default-src 'none'"), path
             assert answer.status_code < 500, path
-            assert status(app, path, sec_fetch_site="cross-site") == 403, path
-
-
-@pytest.mark.parametrize("site", ["cross-site", "same-site"])
-def test_a_link_on_another_page_shows_nothing_of_ours(app: RunningApp, site: str) -> None:
-    answer = app.get("/videos", headers={"sec-fetch-site": site})
-    assert answer.status_code == 403
-    assert "Open poolctl" in answer.text
-    assert "recording" not in answer.text
+            for site in ("cross-site", "same-site"):
+                foreign = app.get(path, headers={"sec-fetch-site": site})
+                assert (foreign.status_code, "Open poolctl" in foreign.text) == (403, True), path
 
 
 def test_nothing_is_shown_without_a_session(app: RunningApp) -> None:

@@ -21,7 +21,6 @@ from site_agent.datasets.egocentric import (
 )
 from site_agent.datasets.synthetic import egocentric_clips
 from site_agent.datasets.synthetic.egocentric_clips import (
-    FEATURES,
     HEIGHT_PX,
     WIDTH_PX,
     ClipSettings,
@@ -84,15 +83,6 @@ def test_the_true_gaze_is_beside_the_tracked_one_and_differs_by_the_trackers_err
     off = np.abs(samples.gaze - samples.truth)[tracked]
     assert 0.005 < off.mean() < 0.05
     assert 0.02 < 1 - tracked.mean() < 0.2
-
-
-def test_the_gaze_depends_on_preferences() -> None:
-    like = ClipSettings(heterogeneity=0)
-    assert np.array_equal(preferences(like, 0), preferences(like, 1))
-    assert preferences(ClipSettings(), 0).shape == (len(FEATURES),)
-    assert not np.allclose(preferences(ClipSettings(), 0), preferences(ClipSettings(), 1))
-    one, other = (draw_clip(ClipSettings(heterogeneity=h), 0, 3) for h in (0.0, 1.0))
-    assert not np.allclose(one.truth, other.truth)
 
 
 @pytest.mark.parametrize(("heterogeneity", "least_own", "most_common"), [(0, 0, 1), (1, 0.7, 0.42)])

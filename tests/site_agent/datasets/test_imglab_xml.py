@@ -113,11 +113,6 @@ def test_refuses_missing_files_and_folders(tmp_path: Path) -> None:
         write_imglab_xml(FaceDataset(None), tmp_path / "absent" / "faces.xml")
 
 
-def test_file_names_of_windows(tmp_path: Path) -> None:
-    path = written(tmp_path, "<dataset><images><image file='sub\\b.png'/></images></dataset>")
-    assert read_imglab_xml(path).images[0].path == tmp_path / "sub" / "b.png"
-
-
 names = st.text(st.characters(blacklist_categories=("Cs", "Cc")), min_size=1, max_size=8)
 pixels = st.integers(-2000, 2000)
 boxes = st.builds(

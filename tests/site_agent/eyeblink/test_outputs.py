@@ -151,16 +151,6 @@ def test_nothing_half_written_stays(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_existing_folder_keeps_other_files(tmp_path: Path) -> None:
-    (tmp_path / "out").mkdir()
-    (tmp_path / "out" / "notes.txt").write_text("mine")
-    (tmp_path / "out" / "blinks.csv").write_text("old")
-    write_outputs(session_of(SESSIONS["with-faces"]), tmp_path / "out", outputs=ESSENTIAL)
-    assert (tmp_path / "out" / "notes.txt").read_text() == "mine"
-    assert (tmp_path / "out" / "blinks.csv").read_text() != "old"
-    assert [path.name for path in tmp_path.iterdir()] == ["out"]
-
-
 def test_a_file_in_the_place_of_the_folder(tmp_path: Path) -> None:
     (tmp_path / "out").touch()
     with pytest.raises(InvalidInputError, match="is a file"):

@@ -14,14 +14,6 @@ from tests.site_agent.federated.small_sites import samples_at, small_sites
 OPTIONS = {"batch_size": 8, "learning_rate": 0.01}
 
 
-def test_a_cohort_trains_in_each_round() -> None:
-    plan = make_plan("fedavg", OPTIONS, rounds=2, cohort=0.5)
-    sites = small_sites()
-    for held in run_rounds(new_network("gaze-lenet"), sites, plan):
-        assert tuple(held.update_digests) == plan.sites_in(held.number, sites)
-        assert len(held.update_digests) == 2
-
-
 def test_a_hostile_site_sends_what_it_likes() -> None:
     def spoil(site: str, number: int, made: NetworkContribution) -> NetworkContribution:
         if (site, number) != ("site-1", 2):

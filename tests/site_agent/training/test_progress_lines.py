@@ -1,11 +1,9 @@
 """Progress from the output of dlib."""
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from site_agent.training.worker_process import HogSvmProgressReader, read_ert_progress, split_lines
-from site_agent.wording import duration_words
 
 PRINTED = (
     "Fitting trees...\n"
@@ -49,11 +47,3 @@ def test_detector_progress_never_falls_and_ends_below_1() -> None:
     assert 0.6 < fractions[4] < 0.8
     assert fractions[-1] == 0.99
     assert steps[3].text == "iteration 4, gap 1.5 of 0.01"
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [(0, "1 s"), (40.4, "40 s"), (100, "2 min"), (5000, "83 min"), (9000, "2.5 h")],
-)
-def test_lengths_of_time(seconds: float, text: str) -> None:
-    assert duration_words(seconds) == text

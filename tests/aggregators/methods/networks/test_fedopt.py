@@ -237,19 +237,6 @@ def test_at_defaults_and_equal_rounds_server_optimisers_come_as_near_as_fedavg(m
     assert distance_after_rounds(method) < distance_after_rounds("fedavg")
 
 
-def test_the_unit_stays_that_of_the_first_round(tmp_path: Path) -> None:
-    base = write_base(tmp_path)
-    first = merge("fedadam", [base, trained(1, 1, base)], output=tmp_path / "1.safetensors")
-    second = merge(
-        "fedadam",
-        [tmp_path / "1.safetensors", state_path(tmp_path / "1.safetensors"),
-         trained(1, 2, tmp_path / "1.safetensors")],
-    )  # fmt: skip
-    assert first.state is not None
-    assert second.state is not None
-    assert second.state.unit == first.state.unit > 0
-
-
 def test_the_order_of_the_inputs_does_not_matter_and_a_recipe_repeats_it(tmp_path: Path) -> None:
     base = write_base(tmp_path)
     sent = [trained(site, 1, base) for site in range(3)]
