@@ -1,4 +1,4 @@
-"""The lock: what is installed, known weaknesses, and wheels for Windows and macOS."""
+"""The lock: installed versions, known weaknesses, and wheels for Windows and macOS."""
 
 import json
 import os
