@@ -5,8 +5,9 @@
 
 VIDEOS is a folder; TRUTH (VIDEOS itself where left out) holds for each video ``NAME_truth.json``
 (as drawn videos have it) or ``NAME_blinks.csv`` (onset_s, offset_s); videos without it are named
-and left out. Without VIDEOS three are drawn. Each landmark model follows the face through each
-video once; its trace is searched by this program and by ``EAR < 0.2``. dlib's stock model of 68
+and left out. Without VIDEOS three of 1280x720 are drawn. Each landmark model follows the face
+through each video once, and dlib alone detects and predicts in every frame, as a script of twenty
+lines does; each trace is searched by this program and by ``EAR < 0.2``. dlib's stock model of 68
 points takes part where the package `face_recognition_models` is installed (it was trained on iBUG:
 for research only). ``--traces`` adds other programs, such as MediaPipe in an environment of its
 own: a table ``NAME.csv`` of eye aspect ratios for each video. A blink is found at an intersection
@@ -18,22 +19,104 @@ The exit status is 1 where a threshold finds blinks better than this program in 
 import argparse
 import importlib.util
 import json
+import tempfile
+import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
+from site_agent.datasets.imglab_xml import read_imglab_xml
+from site_agent.datasets.synthetic.portraits import eye_aspect_ratios
+from site_agent.datasets.synthetic.sites import write_face_dataset
 from site_agent.datasets.synthetic.videos import write_blink_video
 from site_agent.errors import TableFileError
 from site_agent.eyeblink.batch.sessions import VIDEO_SUFFIXES
 from site_agent.eyeblink.blinks.finding import find_blinks
 from site_agent.eyeblink.conditioning.cr_onset import runs_of
+from site_agent.eyeblink.face.finding import FaceFollower
+from site_agent.eyeblink.face.landmarks import sample_eyes
 from site_agent.eyeblink.openness.traces import read_trace
-from site_agent.eyeblink.records import EyeTrace
+from site_agent.eyeblink.records import EyeTrace, TraceBuilder, mean_of_valid_eyes
+from site_agent.eyeblink.video.seeking import read_ahead
+from site_agent.faces.models import open_detector, open_landmarks
+from site_agent.pictures.video_reading import VideoReader
 from site_agent.text_tables import read_table
-from tests.benchmarks.blink_speed import FOLDER, run_pipeline, trained_landmarks
+from site_agent.training.ert import ErtSettings, train_ert
 from tests.benchmarks.blinks_on_traces import Counts
 from tests.site_agent.eyeblink.matching import Interval, match_blinks
+
+FOLDER = Path(tempfile.gettempdir()) / "poolctl-blink-peers"
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """The result of one way of analysis, and its duration."""
+
+    trace: EyeTrace
+    seconds: float
+
+
+def trained_landmarks(folder: Path) -> Path:
+    path = folder / "landmarks.dat"
+    if not path.is_file():
+        faces = write_face_dataset(folder / "faces", 240, persons=60, seed=2)
+        settings = ErtSettings(
+            oversampling_amount=20,
+            oversampling_translation_jitter=0.1,
+            num_trees_per_cascade_level=200,
+            tree_depth=4,
+            threads=2,
+        )
+        train_ert(read_imglab_xml(faces), path, settings, training_scores=False)
+    return path
+
+
+def run_pipeline(video: Path, landmarks: Path) -> Run:
+    follower = FaceFollower(open_detector(), open_landmarks(landmarks))
+    builder = TraceBuilder()
+    started_s = time.perf_counter()
+    with VideoReader(video) as reader:
+        for sample in sample_eyes(read_ahead(reader.frames, 16), follower):
+            builder.add(sample)
+    return Run(builder.build(), time.perf_counter() - started_s)
+
+
+def run_plain(video: Path, landmarks: Path) -> Run:
+    """Analyse as a script of twenty lines does."""
+    import cv2
+    import dlib
+
+    detector, predictor = dlib.get_frontal_face_detector(), dlib.shape_predictor(str(landmarks))
+    rows: list[tuple[float, float, float]] = []
+    capture = cv2.VideoCapture(str(video))
+    capture.set(cv2.CAP_PROP_N_THREADS, 1)
+    started_s = time.perf_counter()
+    while True:
+        decoded, picture = capture.read()
+        if not decoded:
+            break
+        grey = cv2.cvtColor(picture, cv2.COLOR_BGR2GRAY)
+        time_s = len(rows) / capture.get(cv2.CAP_PROP_FPS)
+        faces = detector(grey, 0)
+        if not faces:
+            rows.append((time_s, np.nan, np.nan))
+            continue
+        largest = max(faces, key=lambda face: face.area())
+        points = predictor(grey, largest)
+        right, left = eye_aspect_ratios(np.array([[p.x, p.y] for p in points.parts()]))
+        rows.append((time_s, float(left), float(right)))
+    seconds = time.perf_counter() - started_s
+    capture.release()
+    times_s, left, right = np.array(rows).T
+    ear = mean_of_valid_eyes(left, right)
+    known = np.isfinite(ear)
+    trace = EyeTrace(
+        np.arange(len(rows)), times_s, left, right, ear, known * 1.0, (~known).astype(np.uint8)
+    )
+    return Run(trace, seconds)
 
 
 def drawn_videos(folder: Path, count: int = 3, seconds: float = 30.0) -> Path:
@@ -42,7 +125,9 @@ def drawn_videos(folder: Path, count: int = 3, seconds: float = 30.0) -> Path:
     for number in range(count):
         path = folder / f"person{number}.mp4"
         if not path.is_file():
-            write_blink_video(path, seconds, 30.0, seed=60 + number, subject=800 + number)
+            write_blink_video(
+                path, seconds, 30.0, seed=60 + number, subject=800 + number, size=(1280, 720)
+            )
     return folder
 
 
@@ -119,8 +204,11 @@ def main() -> None:
         raise SystemExit(f"{videos}: holds no video with truth")
     traces: dict[str, dict[str, EyeTrace]] = {}
     frames_per_s = {}
-    for model, file in models.items():
-        runs = {name: run_pipeline(path, file) for name, path in paths.items()}
+    ways = {model: partial(run_pipeline, landmarks=file) for model, file in models.items()}
+    ways["dlib alone"] = partial(run_plain, landmarks=next(iter(models.values())))
+    run_pipeline(next(iter(paths.values())), next(iter(models.values())))  # loads compiled code
+    for model, analyse in ways.items():
+        runs = {name: analyse(path) for name, path in paths.items()}
         traces[model] = {name: run.trace for name, run in runs.items()}
         frames = sum(len(run.trace.frames) for run in runs.values())
         frames_per_s[model] = frames / sum(run.seconds for run in runs.values())

@@ -23,7 +23,7 @@ from site_agent.attacks.membership import (
     probe_membership,
     reference_losses,
 )
-from site_agent.attacks.reidentification import UpdateComparison, reidentify, scores_by_losses
+from site_agent.attacks.reidentification import UpdateComparison, reidentify
 from site_agent.attacks.separation import separation
 from site_agent.datasets.gaze.records import join_samples
 from site_agent.errors import InvalidInputError
@@ -157,15 +157,6 @@ def test_every_site_is_matched_by_its_update_and_none_by_the_sum() -> None:
     assert not secure.scores.any()
     assert secure.matched == pytest.approx(secure.chance, abs=0.1)
     assert secure.p_value > 0.05
-
-
-def test_losses_of_single_sites_differ_and_those_of_the_sum_do_not() -> None:
-    samples = join_samples([others for _, others in persons().values()])
-    losses, sites = Losses(samples), list(persons())
-    plain = scores_by_losses(losses.of_leak(leak_of("plain", recorded())), samples.person, sites)
-    secure = scores_by_losses(losses.of_leak(leak_of("secure", recorded())), samples.person, sites)
-    assert np.ptp(plain, axis=0).min() > 0
-    assert np.ptp(secure, axis=0).max() == 0
 
 
 def test_the_p_value_is_the_share_of_permutations_that_do_as_well() -> None:

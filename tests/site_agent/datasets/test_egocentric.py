@@ -74,17 +74,6 @@ def _stem(layout: str, number: int, person: str) -> str:
     return session if layout == "egtea" else f"{person}-{number:02}"
 
 
-def test_the_true_gaze_is_beside_the_tracked_one_and_differs_by_the_trackers_errors(
-    tmp_path: Path,
-) -> None:
-    write_clips(tmp_path / "clips", SETTINGS)
-    samples = open_egocentric(tmp_path / "clips").read(shape=ClipShape(every=1))
-    tracked = samples.kind != UNTRACKED
-    off = np.abs(samples.gaze - samples.truth)[tracked]
-    assert 0.005 < off.mean() < 0.05
-    assert 0.02 < 1 - tracked.mean() < 0.2
-
-
 @pytest.mark.parametrize(("heterogeneity", "least_own", "most_common"), [(0, 0, 1), (1, 0.7, 0.42)])
 def test_an_ideal_observer_gains_by_preferences_only_where_persons_differ(
     heterogeneity: float, least_own: float, most_common: float, monkeypatch: pytest.MonkeyPatch

@@ -11,7 +11,6 @@ from site_agent.eyeblink.blinks.finding import find_blinks
 from site_agent.eyeblink.openness.signal import calibrate
 from site_agent.eyeblink.openness.traces import read_trace
 from site_agent.eyeblink.outputs.registry import ON_REQUEST, OUTPUTS, BlinkOutput, write_outputs
-from site_agent.eyeblink.outputs.trace_picture import trace_figure
 from site_agent.eyeblink.pipeline import TraceFile, run_blink_analysis
 from site_agent.eyeblink.records import EyeSample, EyeTrace, FaceBox, FaceSource, Gap, TraceBuilder
 from site_agent.eyeblink.session import AnalysedSession, BlinkAnalysisSettings
@@ -129,14 +128,6 @@ def test_provenance_is_plain_json(tmp_path: Path) -> None:
     assert content["settings"]["blinks"]["least_confidence"] == 0.4
     assert content["warnings"] == ["one warning"]
     assert {"poolctl", "python", "numpy", "dlib-bin", "av"} <= set(content["versions"])
-
-
-def test_the_picture_grows_with_the_session_up_to_a_limit() -> None:
-    heights = {}
-    for name in ("one-frame", "blinks-and-gaps", "three-hours"):
-        figure = trace_figure(session_of(SESSIONS[name]))
-        heights[name] = figure.get_figheight()
-    assert heights["one-frame"] < heights["blinks-and-gaps"] < heights["three-hours"] < 80
 
 
 def test_nothing_half_written_stays(tmp_path: Path) -> None:

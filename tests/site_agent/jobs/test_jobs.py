@@ -5,7 +5,6 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import psutil
@@ -57,10 +56,6 @@ def keep_running_until(jobs: JobFolder, condition: Callable[[], object]) -> None
         return condition()
 
     wait_until(look)
-
-
-def have_ended(jobs: JobFolder, some: list[Job]) -> bool:
-    return all(jobs.view(job.id).ended for job in some)
 
 
 def add_study(jobs: JobFolder, study: Path, table: Path) -> list[Job]:
@@ -119,27 +114,6 @@ def test_a_study_of_jobs_equals_that_of_a_batch(jobs: JobFolder, tmp_path: Path)
     again = run_batch(read_session_table(study / TABLE_NAME).sessions, study)
     assert (again.count("skipped"), again.count("done")) == (2, 0)
     assert not list((study / ".batch" / "jobs").iterdir())
-
-
-@pytest.mark.slow
-def test_killed_runners_cost_at_most_the_jobs_in_work(jobs: JobFolder, tmp_path: Path) -> None:
-    added = add_study(jobs, tmp_path / "s", write_study_files(tmp_path / "r", participants=2))
-    in_work = added[:1]
-    for _ in range(2):
-        # A job that is in work both times would fail.
-        keep_running_until(jobs, partial(have_ended, jobs, in_work))
-        (runner,) = runners()
-        started = runner.children(recursive=True)
-        runner.kill()
-        runner.wait()
-        wait_for_end(started)
-        assert all(view.state.state != "running" for view in jobs.views())
-        in_work = [job for job in added if (jobs.path(job.id) / "claimed").exists()]
-    keep_running_until(jobs, partial(have_ended, jobs, added))
-    assert {state_of(jobs, job) for job in added} == {"done"}
-    for job in added:
-        ends = [event for event in jobs.events(job.id) if event["what"] == "done"]
-        assert len(ends) <= 1, "nothing twice"
 
 
 def test_a_job_whose_process_ended_twice_fails(jobs: JobFolder, tmp_path: Path) -> None:

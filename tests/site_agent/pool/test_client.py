@@ -232,19 +232,6 @@ def test_errors_are_told_apart(
         client.upload(stranger_file, "site-a/letter")
 
 
-def test_a_revoked_token_is_worthless(pool: LivePool, cache: ModelCache) -> None:
-    with PoolClient(pool.url, pool.admin_token, cache=cache) as admin:
-        created = admin.tokens.create("site-a", "short-lived")
-        with PoolClient(pool.url, created.secret, cache=cache) as holder:
-            assert holder.whoami().token_name == "short-lived"
-            admin.tokens.revoke(created.token_id)
-            with pytest.raises(NotLoggedInError):
-                holder.whoami()
-        assert {token.name for token in admin.tokens.list()} >= {"laptop", "reader", "short-lived"}
-        with pytest.raises(PoolRefusedRequestError):
-            admin.tokens.revoke("../sites")
-
-
 def test_nobody_answers(cache: ModelCache) -> None:
     with (
         PoolClient("http://127.0.0.1:9", "token", cache=cache, attempts=2) as nobody,

@@ -14,7 +14,7 @@ from aggregators.predictors import to_grey
 from site_agent.datasets.imglab_xml import read_imglab_xml
 from site_agent.datasets.records import FaceBox, FaceDataset, part_names, parts_array
 from site_agent.datasets.statistics import mean_eye_aspect_ratio
-from site_agent.errors import InvalidInputError, TrainingDataError, UnsoundDataError
+from site_agent.errors import InvalidInputError, TrainingDataError
 from site_agent.evaluation.landmark_scores import CLOSED_EAR
 from site_agent.eyeblink.session import model_doubts
 from site_agent.pictures.images import read_image
@@ -150,13 +150,6 @@ def test_data_without_landmarks_or_faces_are_refused(
         train_ert(dataclasses.replace(training_faces, images=bare), tmp_path / "a.dat", QUICK)
     with pytest.raises(TrainingDataError, match="has 1 boxes to train on, at least 2"):
         train_ert(dataclasses.replace(training_faces, images=(first,)), tmp_path / "a.dat", QUICK)
-
-
-def test_a_box_outside_its_image_is_named(training_faces: FaceDataset, tmp_path: Path) -> None:
-    dataset = change_box(training_faces, 0, left=5000, top=5000)
-    outside = r"person-.*outside the image of 200 x 200"
-    with pytest.raises(UnsoundDataError, match=outside):
-        train_ert(dataset, tmp_path / "a.dat", QUICK)
 
 
 @pytest.mark.parametrize(

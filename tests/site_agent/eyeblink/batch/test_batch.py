@@ -2,8 +2,6 @@
 
 import os
 import shutil
-import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,8 +17,7 @@ from site_agent.eyeblink.study import write_study
 from site_agent.eyeblink.study.criteria import compare_criteria, default_criteria
 from site_agent.eyeblink.study.sessions import read_study
 from site_agent.work.claims import hold_folder
-from tests.children import children_of
-from tests.site_agent.eyeblink.drawn_studies import write_long_trace, write_study_files
+from tests.site_agent.eyeblink.drawn_studies import write_study_files
 from tests.site_agent.eyeblink.drawn_traces import rows_of
 
 
@@ -232,26 +229,3 @@ def test_one_batch_at_a_time(table: Path, tmp_path: Path) -> None:
         run_batch(sessions, tmp_path / "study")
     with pytest.raises(StudyFolderError, match="two sessions have the name 'p0s1'"):
         run_batch([*sessions, sessions[0]], tmp_path / "other")
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
-def test_a_worker_that_is_killed_fails_its_session_only(table: Path, tmp_path: Path) -> None:
-    write_long_trace(tmp_path / "long.csv", 40_000)
-    sessions = [
-        BatchSession("long", tmp_path / "long.csv", False, frame_rate_hz=100.0),
-        *read_session_table(table).sessions[:2],
-    ]
-    begun: list[float] = []
-
-    def kill(_share: float, text: str) -> None:
-        # The long session is given out first, and has its worker until it ends.
-        if "long: " in text and not begun:
-            begun.append(time.monotonic())
-            children_of(os.getpid(), "site_agent.work.worker")[0].kill()
-
-    result = run_batch(sessions, tmp_path / "study", workers="1", progress=kill)
-    assert [outcome.state for outcome in result.outcomes] == ["failed", "done", "done"]
-    assert "its process was killed" in result.outcomes[0].reason
-    assert run_batch(sessions, tmp_path / "study").count("done") == 1
-    assert children_of(os.getpid(), "site_agent.work.worker") == []

@@ -101,27 +101,6 @@ def test_what_is_measured_of_a_blink() -> None:
         assert trace.timestamps_s[blink.peak_frame] == blink.peak_s
 
 
-def test_partial_blinks_are_named_so() -> None:
-    trace, _ = draw_trace(2, Drawing(noise_ear=0.003, drift_ear=0.0, amplitude_fec=(1.0, 1.0)))
-    ear = trace.ear.copy()
-    around = (trace.timestamps_s > 45.0) & (trace.timestamps_s < 46.0)
-    ear[around] = 0.3
-    shape = np.interp(trace.timestamps_s, [45.3, 45.4, 45.6], [0.0, 0.16, 0.0], left=0, right=0)
-    blinks = find_blinks(trace_of(trace.timestamps_s, ear - shape))
-    partial = [blink for blink in blinks if 45.2 < blink.peak_s < 45.7]
-    assert [blink.completeness for blink in partial] == ["partial"]
-
-
-def test_a_long_closure_is_one_event_and_no_blink() -> None:
-    rng = np.random.default_rng(0)
-    times_s = np.arange(900) / 30.0
-    ear = 0.3 + rng.normal(0, 0.005, len(times_s))
-    ear[300:390] = 0.06 + rng.normal(0, 0.005, 90)
-    ear[600:606] = [0.2, 0.08, 0.06, 0.1, 0.18, 0.25]
-    kinds = [(blink.kind, round(blink.peak_s)) for blink in find_blinks(trace_of(times_s, ear))]
-    assert [kind for kind, _ in kinds] == ["closure", "blink"]
-
-
 def test_two_blinks_in_quick_succession_are_two() -> None:
     rng = np.random.default_rng(0)
     times_s = np.arange(1800) / 60.0
