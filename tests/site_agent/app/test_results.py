@@ -4,7 +4,6 @@ import json
 import os
 import re
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -106,7 +105,6 @@ def test_a_conclusion_is_tried_under_other_definitions(app: RunningApp) -> None:
 @pytest.mark.browser
 @pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine")
 def test_results_of_groups_fit_every_window(app: RunningApp, chromium: Any) -> None:
-    """APP_PICTURES=FOLDER keeps pictures."""
     from axe_playwright_python.sync_playwright import Axe
 
     problems: list[Any] = []
@@ -115,9 +113,6 @@ def test_results_of_groups_fit_every_window(app: RunningApp, chromium: Any) -> N
         page = let_in(chromium, app, problems, color_scheme=theme, viewport=viewport)
         for address in ("/results", "/results?measure=amplitude_cr"):
             page.goto(f"{app.address}{address}")
-            if folder := os.environ.get("APP_PICTURES"):
-                name = f"results_{theme}_{width}_{'=' in address}.png"
-                page.screenshot(path=str(Path(folder) / name), full_page=True)
             assert page.evaluate("document.documentElement.scrollWidth") <= width
             problems += [
                 (violation["id"], [node["html"][:120] for node in violation["nodes"][:3]])

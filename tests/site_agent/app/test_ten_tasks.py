@@ -1,9 +1,5 @@
-"""The ten tasks of a new user, in a browser, with their clicks; the table is printed.
+"""The ten tasks of a new user, in a browser, with their clicks; the table is printed."""
 
-APP_PICTURES=FOLDER keeps a picture of the window after each click.
-"""
-
-import os
 import shutil
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
@@ -44,7 +40,7 @@ class Person:
     """Somebody without a terminal: clicks on words, and counts the clicks."""
 
     def __init__(self, page: Any) -> None:
-        self.page, self.clicks, self._pictures = page, 0, 0
+        self.page, self.clicks = page, 0
 
     def click(self, role: str, name: str, *, within: str = "body", exact: bool = True) -> None:
         control = self.page.locator(within).get_by_role(role, name=name, exact=exact)
@@ -59,11 +55,6 @@ class Person:
         for violation in Axe().run(self.page).response["violations"]:
             places = [(node["html"], node["failureSummary"]) for node in violation["nodes"]]
             assert violation["impact"] not in {"serious", "critical"}, (violation["id"], places)
-        if folder := os.environ.get("APP_PICTURES"):
-            self.page.wait_for_load_state()
-            self._pictures += 1
-            name = f"{self._pictures:02d}.png"
-            self.page.screenshot(path=str(Path(folder) / name), full_page=True)
 
 
 @pytest.fixture

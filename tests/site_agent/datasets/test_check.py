@@ -26,14 +26,6 @@ from tests.site_agent.datasets.drawn import dataset_of, faces_in, picture
 BOX = FaceBox(10, 10, 20, 20)
 
 
-def test_a_sound_dataset_has_no_findings(tmp_path: Path) -> None:
-    seen: list[float] = []
-    images = [AnnotatedImage(picture(tmp_path / f"{i}.png", i), (BOX,), 64, 48) for i in range(3)]
-    assert check_datasets([dataset_of(tmp_path, *images)], lambda part, _: seen.append(part)) == []
-    assert seen[0] == 0.0
-    assert seen[-1] == 1.0
-
-
 def test_all_that_is_wrong_is_listed(tmp_path: Path) -> None:
     (tmp_path / "text.png").write_text("no picture")
     whole = picture(tmp_path / "whole.png", 1)

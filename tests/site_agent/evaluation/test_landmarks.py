@@ -58,19 +58,11 @@ def test_errors_equal_those_of_dlib(trained_landmarks: Path, test_faces: FaceDat
 
 
 def whole_pixels(dataset: FaceDataset) -> FaceDataset:
-    images = [
-        dataclasses.replace(
-            image,
-            boxes=tuple(
-                dataclasses.replace(
-                    box, parts={name: (round(x), round(y)) for name, (x, y) in box.parts.items()}
-                )
-                for box in image.boxes
-            ),
-        )
-        for image in dataset.images
-    ]
-    return dataclasses.replace(dataset, images=tuple(images))
+    def rounded(box: FaceBox) -> FaceBox:
+        parts = {name: (round(x), round(y)) for name, (x, y) in box.parts.items()}
+        return dataclasses.replace(box, parts=parts)
+
+    return dataset.with_boxes(rounded)
 
 
 def test_results_are_plain_data_without_names(
@@ -172,12 +164,9 @@ def test_a_model_of_some_landmarks_is_tested_on_them(
 def test_data_without_landmarks_are_refused(
     trained_landmarks: Path, test_faces: FaceDataset
 ) -> None:
-    bare = [
-        dataclasses.replace(image, boxes=(dataclasses.replace(image.boxes[0], parts={}),))
-        for image in test_faces.images
-    ]
+    bare = test_faces.with_boxes(lambda box: dataclasses.replace(box, parts={}))
     with pytest.raises(EvaluationError, match="has no landmarks"):
-        evaluate_landmarks(trained_landmarks, dataclasses.replace(test_faces, images=tuple(bare)))
+        evaluate_landmarks(trained_landmarks, bare)
 
 
 PADDED = tuple(f"{i:02d}" for i in range(68))

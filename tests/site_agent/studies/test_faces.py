@@ -274,13 +274,7 @@ def test_one_data_set_is_dealt_to_parts(faces: dict[str, Path]) -> None:
 
 def test_data_that_cannot_be_studied_are_refused(faces: dict[str, Path], tmp_path: Path) -> None:
     test = read_imglab_xml(faces["test"])
-    bare = replace(
-        test,
-        images=tuple(
-            replace(image, boxes=tuple(replace(box, parts={}) for box in image.boxes))
-            for image in test.images
-        ),
-    )
+    bare = test.with_boxes(lambda box: replace(box, parts={}))
     write_imglab_xml(bare, tmp_path / "bare.xml")
     without, study = tmp_path / "bare.xml", tmp_path / "study"
     with pytest.raises(InvalidInputError, match=r"bare\.xml has no landmarks named 00, 01"):

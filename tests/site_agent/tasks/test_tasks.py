@@ -5,12 +5,11 @@ from pathlib import Path
 import pytest
 
 from aggregators.formats import file_digest, write_model
-from site_agent.errors import InvalidInputError, TermsForbidError
+from site_agent.errors import InvalidInputError
 from site_agent.pool.sidecars import ModelDescription
 from site_agent.tasks import batches
 from site_agent.tasks.batches import prepare_batch
 from site_agent.tasks.caller import NotedCaller
-from site_agent.tasks.merging import plan_merge
 from site_agent.tasks.uploading import prepare_upload
 from tests.aggregators.small_models import make_detector
 from tests.site_agent.live_pool import live_pool
@@ -45,21 +44,6 @@ def test_an_upload_sends_its_preview(
     assert sent.address.startswith(f"{prepared.address}@")
     assert (sent.digest, sent.state) == (file_digest(Path(models[0])), "draft")
     assert [term.code for term in sent.terms] == ["DUO:0000042"]
-
-
-def test_a_merge_is_planned_before_it_is_carried_out(models: list[str], tmp_path: Path) -> None:
-    caller = NotedCaller()
-    output = tmp_path / "merged.svm"
-    plan = plan_merge(caller, "mwma", models, output, weights=[2.0, 1.0])
-    assert not output.exists()
-    merged = plan.carry_out(caller, output)
-    assert [entry.weight for entry in merged.recipe.inputs] == [2.0, 1.0]
-    with pytest.raises(InvalidInputError, match="has no such label"):
-        plan_merge(caller, "mwma", models, output, weights="images")
-    Path("1.svm.terms").write_text("DUO:0000007=ataxia\n")
-    Path("2.svm.terms").write_text("DUO:0000007=autism\n")
-    with pytest.raises(TermsForbidError, match="no diseases in common"):
-        plan_merge(caller, "mwma", models, output)
 
 
 def test_a_batch_without_recordings_is_refused(tmp_path: Path) -> None:

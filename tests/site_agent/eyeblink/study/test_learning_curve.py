@@ -1,4 +1,4 @@
-"""Learning over sessions and participants: lines, bands and remarks on doubtful fits."""
+"""Learning over sessions and participants, and mixed models against lme4 and glmmTMB."""
 
 import json
 
@@ -15,6 +15,13 @@ from site_agent.eyeblink.study.learning_curve import (
     sessions_to_criterion,
     trials_to_criterion,
 )
+from site_agent.eyeblink.study.mixed_models import (
+    fit_binomial,
+    fit_estimating_equations,
+    fit_linear,
+    model_terms,
+)
+from site_agent.eyeblink.study.study_trials import StudyTrials
 
 
 def drawn_points(seed: int) -> list[LearningPoint]:
@@ -124,3 +131,109 @@ def test_what_cannot_be_fitted() -> None:
         fit_learning_curve([LearningPoint("a", 1.0, 3.0, 5)] * 2)
     with pytest.raises(ConditioningError, match="at least two sessions"):
         fit_learning_curve([LearningPoint("a", 1.0, 3.0, 5)])
+
+
+pytest.importorskip("statsmodels")
+
+# Belenky and others 2003, as lme4's data set sleepstudy: 18 subjects, days 0 to 9.
+REACTIONS_MS = """
+249.5600 258.7047 250.8006 321.4398 356.8519 414.6901 382.2038 290.1486 430.5853 466.3535
+222.7339 205.2658 202.9778 204.7070 207.7161 215.9618 213.6303 217.7272 224.2957 237.3142
+199.0539 194.3322 234.3200 232.8416 229.3074 220.4579 235.4208 255.7511 261.0125 247.5153
+321.5426 300.4002 283.8565 285.1330 285.7973 297.5855 280.2396 318.2613 305.3495 354.0487
+287.6079 285.0000 301.8206 320.1153 316.2773 293.3187 290.0750 334.8177 293.7469 371.5811
+234.8606 242.8118 272.9613 309.7688 317.4629 309.9976 454.1619 346.8311 330.3003 253.8644
+283.8424 289.5550 276.7693 299.8097 297.1710 338.1665 332.0265 348.8399 333.3600 362.0428
+265.4731 276.2012 243.3647 254.6723 279.0244 284.1912 305.5248 331.5229 335.7469 377.2990
+241.6083 273.9472 254.4907 270.8021 251.4519 254.6362 245.4523 235.3110 235.7541 237.2466
+312.3666 313.8058 291.6112 346.1222 365.7324 391.8385 404.2601 416.6923 455.8643 458.9167
+236.1032 230.3167 238.9256 254.9220 250.7103 269.7744 281.5648 308.1020 336.2806 351.6451
+256.2968 243.4543 256.2046 255.5271 268.9165 329.7247 379.4445 362.9184 394.4872 389.0527
+250.5265 300.0576 269.8939 280.5891 271.8274 304.6336 287.7466 266.5955 321.5418 347.5655
+221.6771 298.1939 326.8785 346.8555 348.7402 352.8287 354.4266 360.4326 375.6406 388.5417
+271.9235 268.4369 257.2424 277.6566 314.8222 317.2135 298.1353 348.1229 340.2800 366.5131
+225.2640 234.5235 238.9008 240.4730 267.5373 344.1937 281.1481 347.5855 365.1630 372.2288
+269.8804 272.4428 277.8989 281.7895 279.1705 284.5120 259.2658 304.6306 350.7807 369.4692
+269.4117 273.4740 297.5968 310.6316 287.1726 329.6076 334.4818 343.2199 369.1417 364.1236
+"""
+
+# Lesnoff and others 2004, as lme4's data set cbpp: herd, incidence, size, period.
+HERDS = """
+1 2 14 1  1 3 12 2  1 4 9 3  1 0 5 4  2 3 22 1  2 1 18 2  2 1 21 3  3 8 22 1  3 2 16 2  3 0 16 3
+3 2 20 4  4 2 10 1  4 0 10 2  4 2 9 3  4 0 6 4  5 5 18 1  5 0 25 2  5 0 24 3  5 1 4 4  6 3 17 1
+6 0 17 2  6 0 18 3  6 1 20 4  7 8 16 1  7 1 10 2  7 3 9 3  7 0 5 4  8 12 34 1  9 2 9 1  9 0 6 2
+9 0 8 3  9 0 6 4  10 1 22 1  10 1 22 2  10 0 18 3  10 2 22 4  11 0 25 1  11 5 27 2  11 3 22 3
+11 1 22 4  12 2 10 1  12 1 8 2  12 0 6 3  12 0 5 4  13 1 21 1  13 2 24 2  13 0 19 3  13 0 23 4
+14 11 19 1  14 0 2 2  14 0 3 3  14 0 2 4  15 1 19 1  15 1 15 2  15 1 15 3  15 0 15 4
+"""
+
+
+def test_the_linear_model_equals_lme4() -> None:
+    reactions = np.array(REACTIONS_MS.split(), dtype=np.float64)
+    subject, day = np.divmod(np.arange(180), 10)
+    design = np.column_stack([np.ones(180), day])
+    fit = fit_linear(reactions, design, subject, design)
+    assert fit.values == pytest.approx([251.40510, 10.46729], rel=1e-5)
+    assert np.sqrt(np.diag(fit.covariance)) == pytest.approx([6.825, 1.546], rel=1e-3)
+    assert np.sqrt(np.diag(fit.effects)) == pytest.approx([24.7404, 5.9221], rel=1e-4)
+    assert fit.residual_sd == pytest.approx(25.5918, rel=1e-4)
+    assert -2.0 * fit.log_likelihood == pytest.approx(1743.628, rel=1e-6)
+
+
+def test_the_logistic_model_equals_published_fits() -> None:
+    herd, incidence, size, period = np.array(HERDS.split(), dtype=np.int64).reshape(-1, 4).T
+    design = np.column_stack([np.ones(56), *(period == number for number in (2, 3, 4))])
+    fit = fit_binomial(incidence * 1.0, size * 1.0, design, herd, design[:, :1])
+    # glmmTMB, which maximises the same likelihood; lme4 stops a little before its maximum.
+    assert fit.values == pytest.approx([-1.3985, -0.9923, -1.1287, -1.5803], abs=1e-4)
+    assert fit.values == pytest.approx([-1.3983, -0.9919, -1.1282, -1.5797], abs=1e-3)
+    errors = np.sqrt(np.diag(fit.covariance))
+    assert errors == pytest.approx([0.2325, 0.3066, 0.3266, 0.4274], abs=1e-4)
+    assert np.sqrt(fit.effects[0, 0]) == pytest.approx(0.6423, abs=1e-4)
+    assert fit.log_likelihood == pytest.approx(-92.0263, abs=1e-3)
+
+
+def test_estimating_equations_are_least_squares_of_shares_for_equal_clusters() -> None:
+    rng = np.random.default_rng(3)
+    animal = np.repeat(np.arange(40), 2)
+    later = np.tile([0.0, 1.0], 40)
+    hits = rng.binomial(10, np.where(later, 0.7, 0.3)).astype(np.float64)
+    design = np.column_stack([np.ones(80), later])
+    fit = fit_estimating_equations(hits, np.full(80, 10.0), design, animal)
+    shares = [hits[later == number].mean() / 10.0 for number in (0.0, 1.0)]
+    odds = np.log(np.divide(shares, np.subtract(1.0, shares)))
+    assert fit.values == pytest.approx([odds[0], odds[1] - odds[0]], rel=1e-6)
+    # The sandwich for a saturated mean: the variance of the animals' own deviations.
+    off = (hits[0::2] / 10.0 - shares[0]) / (shares[0] * (1.0 - shares[0]))
+    assert np.sqrt(fit.covariance[0, 0]) == pytest.approx(np.sqrt((off**2).sum()) / 40, rel=1e-3)
+
+
+def drawn_trials(animals: int) -> StudyTrials:
+    rng = np.random.default_rng(5)
+    participant, session, _ = (
+        grid.ravel() for grid in np.meshgrid(range(animals), range(1, 6), range(20), indexing="ij")
+    )
+    learning = 0.5 + 0.3 * rng.normal(size=animals)
+    odds = (
+        -1.5
+        + learning[participant] * session
+        + 0.4 * rng.normal(size=(animals, 6))[participant, session]
+    )
+    cr = (rng.random(len(odds)) < 1.0 / (1.0 + np.exp(-odds))) * 1.0
+    amplitude = 0.1 * session + 0.3 * cr + rng.normal(0.0, 0.1, len(odds))
+    group = ["lesion" if number % 2 else "control" for number in participant]
+    return StudyTrials(participant, session * 1.0, group, cr, amplitude)
+
+
+def test_learning_and_its_spread_over_animals_are_found() -> None:
+    terms = {(term.model.split(",")[0], term.term): term for term in model_terms(drawn_trials(12))}
+    for model in ("amplitude", "CR"):
+        assert terms[model, "session"].low > 0
+        assert (
+            terms[model, "session x group lesion"].low
+            < 0
+            < terms[model, "session x group lesion"].high
+        )
+    assert terms["amplitude", "SD of trial"].estimate == pytest.approx(0.17, abs=0.03)
+    with pytest.raises(ConditioningError, match="found 2"):
+        model_terms(drawn_trials(2))

@@ -1,18 +1,22 @@
-"""Frame k is the k-th frame that the reader decodes, in any order of requests."""
+"""Frames by number, lost frames, and videos of 16 bits a pixel."""
 
 import random
 from pathlib import Path
+from typing import Literal
 
+import av
 import numpy as np
 import pytest
 
 from site_agent.errors import VideoFileError
 from site_agent.eyeblink.records import Float64
+from site_agent.eyeblink.video.recording import frame_timing, rate_remark
 from site_agent.eyeblink.video.seeking import SeekableVideo
 from site_agent.pictures.video_reading import VideoReader
 from tests.site_agent.eyeblink.drawn_videos import write_video
 
 STEADY_S = [n / 30 for n in range(95)]
+
 UNEVEN_S = np.cumsum(np.random.default_rng(3).uniform(0.01, 0.09, 95)).tolist()
 
 
@@ -44,6 +48,7 @@ def test_any_container(tmp_path: Path, name: str) -> None:
 
 
 REORDERED = {"libx264": {"x264-params": "b-adapt=0:bframes=3"}, "mpeg4": {"bf": "3"}}
+
 """Options by which frames refer to later ones."""
 
 
@@ -84,3 +89,96 @@ def test_what_cannot_be_had_is_told(tmp_path: Path) -> None:
     with pytest.raises(VideoFileError, match="frame 60 cannot be decoded"):
         video.picture(60)
     assert video.picture(3).shape == (64, 96, 3)
+
+
+LAYOUTS = [("a.avi", "ffv1", "gray16le"), ("a.mov", "png", "rgb48be")]
+
+
+def write_deep(path: Path, codec: str, layout: str, pictures: list[np.ndarray]) -> None:
+    """Write grey pictures, uint16, in a format of 16 bits."""
+    with av.open(str(path), "w") as container:
+        stream = container.add_stream(codec, rate=30)
+        stream.height, stream.width = pictures[0].shape
+        stream.pix_fmt = layout
+        for picture in pictures:
+            pixels = np.dstack([picture] * 3) if layout.startswith("rgb") else picture
+            made_as = "rgb48le" if layout.startswith("rgb") else "gray16le"
+            frame = av.VideoFrame.from_ndarray(pixels, format=made_as)
+            container.mux(stream.encode(frame.reformat(format=layout)))
+        container.mux(stream.encode(None))
+
+
+def film(bits: int, count: int = 30) -> list[np.ndarray]:
+    """Return pictures of noise that gets brighter."""
+    rng = np.random.default_rng(bits)
+    tops = np.linspace(0.2, 1.0, count) * (2**bits - 1)
+    return [rng.integers(0, int(top) + 1, (48, 64), dtype=np.uint16) for top in tops]
+
+
+@pytest.mark.parametrize("kind", LAYOUTS)
+@pytest.mark.parametrize("bits", [12, 16])
+@pytest.mark.parametrize("pixels", ["grey", "rgb"])
+def test_the_upper_8_of_the_used_bits_are_kept(
+    kind: tuple[str, str, str], bits: int, pixels: Literal["grey", "rgb"], tmp_path: Path
+) -> None:
+    name, codec, layout = kind
+    path, pictures = tmp_path / name, film(bits)
+    write_deep(path, codec, layout, pictures)
+    with VideoReader(path, pixels=pixels, bits=bits) as reader:
+        frames = list(reader.frames())
+    for frame, picture in zip(frames, pictures, strict=True):
+        grey = frame.image if pixels == "grey" else frame.image[:, :, 1]
+        np.testing.assert_allclose(grey.astype(int), picture >> (bits - 8), atol=bits == 16)
+    assert frames[0].image.shape == ((48, 64) if pixels == "grey" else (48, 64, 3))
+
+
+def test_a_review_shows_what_was_measured(tmp_path: Path) -> None:
+    path, pictures = tmp_path / "a.mkv", film(12)
+    write_deep(path, "ffv1", "gray16le", pictures)
+    with VideoReader(path, bits=12) as reader:
+        frames = list(reader.frames())
+    video = SeekableVideo(path, np.array([frame.timestamp_s for frame in frames]), 12)
+    np.testing.assert_array_equal(video.picture(20)[:, :, 0], frames[20].image)
+    video.close()
+
+
+def test_a_steady_recording_without_losses() -> None:
+    rng = np.random.default_rng(0)
+    timing = frame_timing(np.arange(300) / 30.0 + rng.uniform(-0.001, 0.001, 300))
+    assert timing.steady
+    assert timing.lost_frames == 0
+    assert timing.remark() is None
+    assert timing.frame_rate_hz == pytest.approx(30.0, rel=0.02)
+
+
+def test_lost_frames() -> None:
+    times_s = np.delete(np.arange(300) / 30.0, [50, 51, 52, 100, 200])
+    timing = frame_timing(times_s)
+    assert (timing.lost_frames, timing.losses) == (5, 3)
+    assert timing.longest_gap_s == pytest.approx(4 / 30)
+    assert "about 5 frames are missing in 3 places" in str(timing.remark())
+    once = frame_timing(np.delete(np.arange(300) / 30.0, [50]))
+    assert "about 1 frame is missing in 1 place" in str(once.remark())
+
+
+@pytest.mark.parametrize(
+    ("rate_hz", "plausible"), [(5, False), (25, True), (1000, True), (1e6, False)]
+)
+def test_implausible_rates_are_remarked_on(rate_hz: float, plausible: bool) -> None:
+    assert (rate_remark(rate_hz) is None) == plausible
+
+
+def test_a_varying_rate_has_no_losses_to_count() -> None:
+    rng = np.random.default_rng(0)
+    timing = frame_timing(np.cumsum(rng.uniform(0.01, 0.1, 300)))
+    assert not timing.steady
+    assert timing.lost_frames == 0
+
+
+def test_too_few_frames() -> None:
+    assert np.isnan(frame_timing(np.zeros(1)).frame_rate_hz)
+
+
+def test_times_in_milliseconds_are_guessed() -> None:
+    assert "milliseconds" in (rate_remark(0.03) or "")
+    assert "milliseconds" not in (rate_remark(5000.0) or "")
