@@ -11,7 +11,13 @@ import pytest
 
 from aggregators.formats import read_model
 from aggregators.predictors import LandmarkPredictor, to_grey
-from site_agent.datasets.records import FaceDataset, dataset_digest, part_names, parts_array
+from site_agent.datasets.records import (
+    FaceBox,
+    FaceDataset,
+    dataset_digest,
+    part_names,
+    parts_array,
+)
 from site_agent.datasets.synthetic.portraits import eye_aspect_ratios
 from site_agent.errors import EvaluationError
 from site_agent.evaluation.detection import DetectionScores
