@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import settings
 
-from tests.begun_early import MARK, begin_all
 from tests.shared_servers import begin_run, end_run, shared_postgres, shared_swift
 
 if TYPE_CHECKING:
@@ -103,13 +102,11 @@ def pytest_configure(config: pytest.Config) -> None:
     gc.disable()
 
 
-def pytest_collection_finish(session: pytest.Session) -> None:
+def pytest_collection_finish() -> None:
     gc.freeze()
     gc.enable()
     # Nor is what a module of tests makes garbage while they run.
     gc.set_threshold(50_000)
-    if not session.config.option.collectonly:
-        begin_all(session.items)
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
@@ -118,8 +115,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 
 # Tests that fail first come first. Each process runs whole files: the files with long tests follow,
-# so that none of them is left for the end, when the other processes have nothing to do. Last are
-# the tests that read the output of early commands.
+# so that none of them is left for the end, when the other processes have nothing to do.
 FIRST = (
     "tests/architecture/",
     "tests/cli/federated/test_live.py",
@@ -127,7 +123,7 @@ FIRST = (
     "tests/site_agent/eyeblink/test_pipeline.py",
     "tests/end_to_end/",
     "tests/site_agent/federated/engines/",
-    "tests/cli/vision/test_study_gaze.py",
+    "tests/cli/vision/test_study.py",
     "tests/site_agent/studies/",
     "tests/pool_server/people/sites/test_walk.py",
 )
@@ -135,9 +131,7 @@ FIRST = (
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     def place(item: pytest.Item) -> int:
-        name = item.nodeid
-        if item.get_closest_marker(MARK):
-            return len(FIRST) + 1
-        return next((n for n, start in enumerate(FIRST) if name.startswith(start)), len(FIRST))
+        starts = enumerate(FIRST)
+        return next((n for n, start in starts if item.nodeid.startswith(start)), len(FIRST))
 
     items.sort(key=place)

@@ -1,39 +1,27 @@
-"""mypy is part of the tests, in a file of its own: its output is read last."""
+"""mypy is part of the tests."""
+
+import subprocess
+import sys
 
 import pytest
 
-from tests.begun_early import EarlyCommand
 from tests.conftest import PROJECT_ROOT
 
 CLIENT = ("cli", "site_agent", "aggregators", "pool_server.wire")
-MYPY = EarlyCommand("mypy", ("mypy",), PROJECT_ROOT)
-_TYPES = {
-    platform: EarlyCommand(
-        f"mypy-{platform}",
-        (
-            *("mypy", "--platform", platform, "--cache-dir", f".mypy_cache/{platform}"),
-            *(word for package in CLIENT for word in ("-p", package)),
-        ),
-        PROJECT_ROOT,
-    )
-    for platform in ("win32", "darwin")
-}
 
 
-@pytest.mark.begun_early(MYPY)
+def require_right_types(*arguments: str) -> None:
+    command = [sys.executable, "-m", "mypy", *arguments]
+    checked = subprocess.run(command, cwd=PROJECT_ROOT, capture_output=True, text=True, check=False)
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+
+
 def test_types_are_right() -> None:
-    process, _ = MYPY.result()
-    assert process.returncode == 0, process.stdout + process.stderr
+    require_right_types()
 
 
-@pytest.mark.begun_early(_TYPES["win32"])
-def test_types_are_right_on_windows() -> None:
-    process, _ = _TYPES["win32"].result()
-    assert process.returncode == 0, process.stdout + process.stderr
-
-
-@pytest.mark.slow
-@pytest.mark.begun_early(_TYPES["darwin"])
-def test_types_are_right_on_macos() -> None:
-    process, _ = _TYPES["darwin"].result()
-    assert process.returncode == 0, process.stdout + process.stderr
+@pytest.mark.parametrize("platform", ["win32", pytest.param("darwin", marks=pytest.mark.slow)])
+def test_types_are_right_on_other_platforms(platform: str) -> None:
+    cache = f".mypy_cache/{platform}"
+    packages = [word for package in CLIENT for word in ("-p", package)]
+    require_right_types("--platform", platform, "--cache-dir", cache, *packages)

@@ -47,8 +47,15 @@ class Outcome:
     @property
     def error(self) -> dict[str, str]:
         assert self.code != 0, self.out
-        error: dict[str, str] = self.envelope["error"]
-        return error
+        return self.envelope["error"]
+
+    def fails(self, code: int, *reasons: str) -> None:
+        """Check the exit code, and that the error's code, message or hint gives reasons."""
+        text = " ".join(self.error.values()) if self.out.startswith("{") else self.err
+        told = " ".join(text.split())
+        assert self.code == code, told
+        for reason in reasons:
+            assert " ".join(reason.split()) in told
 
 
 Run = Callable[..., Outcome]

@@ -88,9 +88,7 @@ def test_wrong_usage_is_code_2_and_an_envelope(arguments: str, poolctl: Run) -> 
     assert plain.out == ""
     assert "--no-such-option" in plain.err
     assert f"poolctl {arguments} --help" in plain.err
-    told = poolctl(*arguments.split(), "--no-such-option", "--json")
-    assert told.code == 2
-    assert told.error["code"] == "usage"
+    poolctl(*arguments.split(), "--no-such-option", "--json").fails(2, "usage")
 
 
 @pytest.mark.parametrize("arguments", ALL_COMMANDS)
@@ -111,9 +109,7 @@ def test_no_command_is_code_2_and_shows_the_help(poolctl: Run) -> None:
 
 
 def test_an_unknown_command_names_near_ones(poolctl: Run) -> None:
-    shown = poolctl("upload-model")
-    assert shown.code == 2
-    assert "upload" in shown.err
+    poolctl("upload-model").fails(2, "upload")
     assert "There are login, " in poolctl("auth", "xyz").err
     assert poolctl("nothing-like-it", "--json").error["code"] == "usage"
 

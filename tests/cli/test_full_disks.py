@@ -34,14 +34,14 @@ def write_inputs() -> None:
     Path("ear.csv").write_text("\n".join(lines))
 
 
-ERT = ("--set", "cascade_depth=1", "--set", "num_trees_per_cascade_level=2")
+ERT = ("--set=cascade_depth=1", "--set=num_trees_per_cascade_level=2")
 COMMANDS = {
     "new.dat": ("merge", "wba-cascade", "a.dat", "b.dat", "-o", "new.dat"),
     "taken.dat": ("merge", "wba-cascade", "a.dat", "b.dat", "-o", "taken.dat"),
     "mine.dat": ("train", "ert", "faces/faces.xml", "-o", "mine.dat", *ERT),
     "out": ("blink", "ear.csv", "--frame-rate-hz", 30, "-o", "out"),
-    "drawn.mp4": ("dataset", "draw", "video", "drawn.mp4", "--set", "seconds=1"),
-    "eyes": ("dataset", "draw", "eyes", "eyes", "--set", "persons=1"),
+    "drawn.mp4": ("dataset", "draw", "video", "drawn.mp4", "--set=seconds=1"),
+    "eyes": ("dataset", "draw", "eyes", "eyes", "--set=persons=1"),
     "cut/": ("dataset", "split", "faces/faces.xml", "-o", "cut", "--test-share", 0.3),
 }
 

@@ -55,7 +55,6 @@ def desks(
 
 def test_a_key_from_making_to_revoking(desks: tuple[Desk, Desk], tmp_path: Path) -> None:
     site, reader = desks
-    assert site("keys", "ls", "--json").data["own"] is None
     made = site("keys", "create", "--name", "desk", "--json").data
     assert Path(made["path"]).stat().st_mode & 0o077 == 0
     assert site("keys", "create", "-q").out.strip() == made["key_id"], "the same key"
@@ -63,58 +62,42 @@ def test_a_key_from_making_to_revoking(desks: tuple[Desk, Desk], tmp_path: Path)
     subprocess.run(
         ["openssl", "pkey", "-pubin", "-in", tmp_path / "site-a.pub.pem", "-noout"], check=True
     )
-    shown = site("keys", "ls").out
-    assert made["key_id"][:8] in shown
-    assert "PRIVATE" not in shown + (tmp_path / "site-a.pub.pem").read_text()
     [listed] = site("keys", "ls", "--json").data["items"]
     assert (listed["name"], listed["signs_here"], listed["trusted"]) == ("desk", True, "trusted")
-    [seen] = reader("keys", "ls", "site-a", "--json").data["items"]
-    assert (seen["signs_here"], seen["trusted"]) == (False, None)
 
     write_model(make_detector(1), tmp_path / "1.svm")
     assert ", signed)" in site("upload", "1.svm", "--name", "face").out
     write_model(make_detector(2), tmp_path / "2.svm")
     unsigned = site("upload", "2.svm", "--name", "plain", "--no-sign", "--json").data["version"]
     assert unsigned["signed_by"] is None
-    info = reader("models", "info", "site-a/face", "--json").data["signature"]
-    assert info == "verified"
-    [seen] = reader("keys", "ls", "site-a", "--json").data["items"]
-    assert seen["trusted"] is None, "looking pins nothing"
     got = reader("download", "site-a/face")
     assert "met for the first time" in got.err
     assert f"signed with {made['key_id'][:16]}" in got.out
-    missed = reader("download", "site-a/plain", "--json")
-    assert (missed.code, missed.error["code"]) == (5, "signature_missing")
-    assert "poolctl models sign site-a/plain@1" in missed.error["hint"]
+    reader("download", "site-a/plain", "--json").fails(
+        5, "signature_missing", "poolctl models sign site-a/plain@1"
+    )
     assert site("models", "sign", "site-a/plain").code == 0
     assert reader("download", "site-a/plain").code == 0
-    assert site("models", "edit", "site-a/face", "-l", "population=infant").code == 0
-    assert reader("models", "info", "site-a/face", "--json").data["signature"] == "verified"
 
     # The site changes its key; its readers are told, and ask.
     new = site("keys", "create", "--force", "--json").data["key_id"]
     arguments = ("keys", "revoke", made["key_id"][:12])
     assert site(*arguments, "--reason", "superseded").code == 2, "nobody can be asked here"
-    tried = site(*arguments, "--reason", "superseded", "--dry-run", "--json").data
-    assert tried["revoked"] is False
     assert site(*arguments, "--reason", "superseded", "-y").code == 0
     write_model(make_detector(3), tmp_path / "3.svm")
     assert site("upload", "3.svm", "--name", "face").code == 0
-    refused = reader("download", "site-a/face@2", "--json")
-    assert (refused.code, refused.error["code"]) == (5, "key_not_trusted")
-    assert f"poolctl keys trust site-a {new[:16]}" in refused.error["hint"]
-    assert "REFUSED" in reader("models", "info", "site-a/face@2").out
+    reader("download", "site-a/face@2", "--json").fails(
+        5, "key_not_trusted", f"poolctl keys trust site-a {new[:16]}"
+    )
     assert reader("keys", "trust", "site-a", new[:16]).code == 2, "nobody can be asked here"
     assert reader("keys", "trust", "site-a", new[:16], "-y", "-q").out.strip() == new
     assert reader("download", "site-a/face@2").code == 0
     assert reader("download", "site-a/face@1", "--force").code == 0, "signed before"
 
     assert site(*arguments, "--reason", "compromised", "-y").code == 0
-    stolen = reader("download", "site-a/face@1", "--json")
-    assert (stolen.code, stolen.error["code"]) == (5, "signature_refused")
+    reader("download", "site-a/face@1", "--json").fails(5, "signature_refused")
     forgotten = reader("keys", "trust", "site-a", "--remove", "-y", "--json").data["forgotten"]
     assert sorted(forgotten) == sorted([made["key_id"], new])
-    assert reader("keys", "trust", "site-a", "--remove", "-y").code == 2
 
 
 def test_what_a_browser_made_reaches_others_once_it_is_signed(

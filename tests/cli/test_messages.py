@@ -8,6 +8,7 @@ from aggregators import METHODS
 from aggregators.formats import write_model
 from site_agent.datasets.conversion import read_faces
 from site_agent.datasets.synthetic.sites import write_face_dataset
+from site_agent.jobs.folder import JobFolder
 from tests.aggregators.small_models import make_detector
 from tests.cli.conftest import Run
 
@@ -41,8 +42,7 @@ def test_the_error_names_what_was_found_and_what_to_do(
 
 
 def test_a_notebook_shows_a_data_set_without_its_faces(tmp_path: Path) -> None:
-    faces = read_faces(write_face_dataset(tmp_path, 2, image_size=(96, 96)))
-    assert len(repr(faces)) < 400
+    assert len(repr(read_faces(write_face_dataset(tmp_path, 2, image_size=(96, 96))))) < 400
 
 
 def test_methods_are_listed_with_what_they_merge_and_their_options(poolctl: Run) -> None:
@@ -52,5 +52,21 @@ def test_methods_are_listed_with_what_they_merge_and_their_options(poolctl: Run)
     assert listed["fedadam"]["rounds"] is True
     assert all(option["meaning"] for item in listed.values() for option in item["options"].values())
     assert "eta" in poolctl("methods", "fedadam").out
-    refused = poolctl("methods", "fedadm", "--json")
-    assert (refused.code, "did you mean fedadam?" in refused.error["message"]) == (2, True)
+    poolctl("methods", "fedadm", "--json").fails(2, "did you mean fedadam?")
+
+
+def test_the_queue_is_listed_done_repeated_and_forgotten(poolctl: Run) -> None:
+    assert "no jobs" in poolctl("jobs", "ls").out
+    queue = JobFolder()
+    first, second = (
+        queue.add("study", name, {"study": "/nowhere"}, group="both") for name in ("one", "two")
+    )
+    assert "2 waiting" in poolctl("jobs", "ls").out
+    poolctl("jobs", "cancel", second.id)
+    assert poolctl("jobs", "run").code == 0
+    listed = poolctl("jobs", "ls", "both", "--json").data["items"]
+    assert [item["state"]["state"] for item in listed] == ["failed", "cancelled"]
+    poolctl("jobs", "wait", "both").fails(5, "1 of 2 jobs failed")
+    assert "asked for by command line" in poolctl("jobs", "ls", first.id[:6]).out
+    assert poolctl("jobs", "rm", second.id, "--json").data["jobs"] == [second.id]
+    assert poolctl("jobs", "ls", second.id).code == 4

@@ -47,13 +47,11 @@ def test_a_part_is_shown_exported_and_refused_by_upload(
     mine = tmp_path / "mine.safetensors"
     assert poolctl("personal", "export", SERIES, "--network", result, "-o", mine).code == 0
     for path in (mine, Path(listed[0]["file"])):
-        refused = poolctl("upload", path, "--name", "site-0/mine", "--json")
-        assert refused.code == 5
+        assert poolctl("upload", path, "--name", "site-0/mine", "--json").code == 5
     assert mine.read_bytes() != result.read_bytes()
     assert poolctl("personal", "rm", SERIES, "--yes").code == 0
     assert "no personal parts" in poolctl("personal", "ls").out
-    missing = poolctl("personal", "ls", SERIES, "--json")
-    assert (missing.code, missing.error["code"]) == (4, "file_not_found")
+    poolctl("personal", "ls", SERIES, "--json").fails(4, "file_not_found")
 
 
 def test_a_last_layer_that_was_mixed_is_not_called_kept(

@@ -256,12 +256,6 @@ class StorageLaws:
         with pytest.raises(UploadClosedError):
             write_part(storage, handle, 1, PARTS[0])
 
-    def test_discarding_an_upload_keeps_what_is_published(self, storage: Storage) -> None:
-        handle = send_all(storage)
-        publish(storage, handle)
-        storage.discard(handle)
-        assert read_all(storage) == WHOLE
-
     def test_missing_content_is_named(self, storage: Storage) -> None:
         for act in (storage.open_content, storage.content_file):
             with pytest.raises(ContentMissingError, match="1" * 64), act("1" * 64):

@@ -230,7 +230,7 @@ def merge_on_pool(url: str, token: str, folder: Path) -> None:
         "POOL_ENDPOINT": url,
     }
     inputs = ("site-a/one", "site-a/two")
-    arguments = [sys.executable, "-m", "cli", "merge", "fedavg", *inputs, "--on-pool"]
+    arguments = [sys.executable, "-m", "cli", "merge", "fedavg", *inputs]
     process = subprocess.run(
         [*arguments, "--name", "site-a/merged", "--wait"],
         env=environment,

@@ -2,22 +2,16 @@
 
 import csv
 import json
+from pathlib import Path
 
-import pytest
-
-from tests.begun_early import EarlyCommand
-
-QUICKSTART = EarlyCommand(
-    "quickstart", ("cli", "quickstart", "--site-count", "2", "--output", "trial", "--json")
-)
+from tests.cli.conftest import run_process
 
 
-@pytest.mark.begun_early(QUICKSTART)
-def test_quickstart_goes_all_the_way() -> None:
-    process, folder = QUICKSTART.result()
-    assert process.returncode == 0, process.stdout + process.stderr
-    assert "Traceback" not in process.stderr, process.stderr
-    result = json.loads(process.stdout)["data"]
+def test_quickstart_goes_all_the_way(tmp_path: Path) -> None:
+    arguments = ("quickstart", "--site-count", "2", "--output", tmp_path / "trial", "--json")
+    made = run_process(*arguments, POOL_HOME=str(tmp_path / "home"))
+    assert "Traceback" not in made.err, made.err
+    result = made.data
     detectors = [entry["made_by"] for entry in result["detectors"]]
     assert sorted(detectors) == ["mwma", "trained", "trained"]
     assert all(entry["score"] > 0.8 for entry in result["detectors"])
@@ -29,11 +23,11 @@ def test_quickstart_goes_all_the_way() -> None:
     blinks = result["blinks"]
     assert blinks["found"] == blinks["true"] == blinks["matched"] > 0
 
-    with (folder / result["blink_folder"] / "blinks.csv").open(encoding="utf-8") as table:
+    with (tmp_path / result["blink_folder"] / "blinks.csv").open(encoding="utf-8") as table:
         rows = [row for row in csv.reader(table) if not row[0].startswith("#")]
     assert len(rows) == 1 + blinks["true"]
     for name in ("merged_detector", "merged_landmarks"):
-        recipe = json.loads((folder / f"{result[name]}.recipe.json").read_text(encoding="utf-8"))
+        recipe = json.loads((tmp_path / f"{result[name]}.recipe.json").read_text(encoding="utf-8"))
         assert [entry["address"].split("/")[2] for entry in recipe["inputs"]] == [
             "site-a",
             "site-b",

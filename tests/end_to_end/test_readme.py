@@ -22,11 +22,11 @@ from tests.site_agent.faces.test_prediction import small_predictor
 ADDRESS = "http://127.0.0.1:8710"
 MOST_LINES = 160
 QUICK = {
-    ("dataset", "draw", "video"): ("--set", "seconds=2"),
-    ("dataset", "draw", "faces"): ("--set", "images=20"),
+    ("dataset", "draw", "video"): ("--set=seconds=2",),
+    ("dataset", "draw", "faces"): ("--set=images=20",),
     ("train", "ert"): (
-        "--set", "num_trees_per_cascade_level=8", "--set", "cascade_depth=2",
-        "--set", "tree_depth=3", "--set", "oversampling_amount=4", "--no-training-scores",
+        "--set=num_trees_per_cascade_level=8", "--set=cascade_depth=2",
+        "--set=tree_depth=3", "--set=oversampling_amount=4", "--no-training-scores",
     ),
 }  # fmt: skip
 
@@ -115,7 +115,7 @@ def test_my_lab_joins_a_pool(
         if command[:2] == ["train", "ert"]:
             # Another lab has trained on its own faces, too.
             theirs = [word.replace("mine.dat", "b.dat") for word in command]
-            assert run([*theirs, "--set", "seed=2"]).code == 0
+            assert run([*theirs, "--set=seed=2"]).code == 0
             assert run(["upload", "b.dat", "--name", "eyes"], **other).code == 0
     [snippet] = re.findall(r"^```python\n(.*?)^```", readme(), flags=re.M | re.S)
     exec(compile(snippet, "README.md", "exec"), {})

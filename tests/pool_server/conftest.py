@@ -95,8 +95,7 @@ def open_pool(place_of_shape: MakePlace) -> OpenPool:
 @pytest.fixture(scope="module")
 def pool(request: pytest.FixtureRequest, shape: str) -> PoolDriver:
     """The pool that tests share; that of the other shape stays open for the next module."""
-    driver: PoolDriver = request.getfixturevalue(f"{shape}_pool")
-    return driver
+    return request.getfixturevalue(f"{shape}_pool")
 
 
 @pytest.fixture(scope="session")

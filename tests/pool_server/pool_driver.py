@@ -162,8 +162,7 @@ def upload(
         send_parts(client, announced.json(), content)
         announced = complete(client, announced.json())
         assert announced.status_code == 201, announced.text
-    version: dict[str, Any] = announced.json()["version"]
-    return version
+    return announced.json()["version"]
 
 
 def let_hand_on(owner: httpx.Client, address: str) -> None:

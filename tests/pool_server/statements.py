@@ -7,8 +7,8 @@ from sqlalchemy import Engine, event
 
 
 @contextmanager
-def recorded_statements(engine: Engine) -> Iterator[list[str]]:
-    """Give the statements of an engine, from the beginning of the block on."""
+def recorded_statements(engine: Engine | type[Engine]) -> Iterator[list[str]]:
+    """Give the statements of an engine, or of all, from the beginning of the block on."""
     statements: list[str] = []
 
     def keep(_connection: object, _cursor: object, statement: str, *_more: object) -> None:

@@ -50,8 +50,7 @@ def postgres_settings(postgres: PostgresServer) -> PoolSettings:
 def settings(request: pytest.FixtureRequest) -> PoolSettings:
     """An empty database of either sort."""
     sort = "sqlite" if request.param == "sqlite" else "postgres"
-    chosen: PoolSettings = request.getfixturevalue(f"{sort}_settings")
-    return chosen
+    return request.getfixturevalue(f"{sort}_settings")
 
 
 @pytest.fixture

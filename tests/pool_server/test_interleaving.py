@@ -17,13 +17,11 @@ from aggregators.formats import encode_model
 from pool_server.app import open_parts
 from pool_server.database.engine import Database
 from pool_server.database.records import ModelVersionRecord, SiteRecord, TokenRecord, now_utc
-from pool_server.http.rate_limits import RateLimits
 from pool_server.http.session import ServerParts
 from pool_server.lineage import withdrawals
 from pool_server.merges import repository as merges
-from pool_server.models import curation, descriptions
+from pool_server.models import curation
 from pool_server.operations.maintenance import collect_garbage, open_pool_offline
-from pool_server.people import tokens
 from pool_server.registry.repository import lock_families, lock_model
 from pool_server.registry.service import get_model, resolve_version, version_to_change
 from pool_server.signatures.keys import revoke_key
@@ -144,30 +142,6 @@ def test_a_round_and_the_deletion_of_its_base(pool: PoolDriver) -> None:
     assert home.get("/api/v1/rounds").json()["items"] == []
 
 
-@pytest.mark.slow
-def test_an_alias_and_what_becomes_of_its_version(pool: PoolDriver) -> None:
-    home = pool.member(SITE)
-    for _ in range(3):
-        upload(home, f"{SITE}/met-named")
-    best = f"{MODELS}/met-named/aliases/best"
-
-    def delete(session: Session) -> None:
-        version = version_to_change(ADMIN, session, SITE, "met-named", "3")
-        curation.delete_version(ADMIN, session, version)
-
-    [named] = overtaken(pool, delete, lambda: home.put(best, json={"version": "3"}))
-    assert named.status_code in {404, 409}, named.text
-    assert home.put(best, json={"version": "1"}).status_code == 200
-
-    def remove(session: Session) -> None:
-        descriptions.remove_alias(ADMIN, session, SITE, "met-named", "best")
-
-    [moved] = overtaken(pool, remove, lambda: home.put(best, json={"version": "2"}))
-    assert moved.json()["aliases"] == ["best"], "set after it was removed"
-    [gone] = overtaken(pool, remove, lambda: home.delete(best))
-    assert error_of(gone) == (404, "alias_not_found"), "removed once"
-
-
 def test_a_merge_and_the_input_that_comes_with_it(pool: PoolDriver) -> None:
     home, content, later = pool.member(SITE), network_bytes(), network_bytes()
     recipe, terms = recipe_for(content, sha256(later)), [{"code": "DUO:0000046"}]
@@ -279,21 +253,6 @@ def test_a_download_and_the_withdrawal_of_what_is_fetched(pool: PoolDriver) -> N
 
     [fetched] = overtaken(pool, withdraw, lambda: foreign.get(path))
     assert error_of(fetched) == (410, "version_withdrawn"), "its site does not hear of it"
-
-
-@pytest.mark.slow
-def test_a_token_is_revoked_once(pool: PoolDriver) -> None:
-    fields = {"site": SITE, "name": "lost", "role": "viewer"}
-    pool.secret(SITE, "contributor")
-    token_id = pool.admin.post("/api/v1/tokens", json=fields).json()["token_id"]
-
-    def revoke(session: Session) -> None:
-        tokens.revoke_token(ADMIN, session, RateLimits(60), token_id)
-
-    [again] = overtaken(pool, revoke, lambda: pool.admin.delete(f"/api/v1/tokens/{token_id}"))
-    assert again.status_code == 204
-    query = {"action": "token.revoke", "subject": f"{SITE}/lost"}
-    assert len(pool.admin.get("/api/v1/audit", params=query).json()["items"]) == 1
 
 
 @pytest.mark.slow

@@ -31,27 +31,19 @@ def test_a_folder_has_one_server(tmp_path: Path) -> None:
         run_server(settings, on_ready=lambda url, secret: pytest.fail("it started"))
 
 
-def test_a_port_that_is_taken(tmp_path: Path) -> None:
+def test_a_place_that_cannot_be_served_is_named_and_nothing_made(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
-        settings = PoolSettings(data_folder=tmp_path, port=port)
-        with pytest.raises(StartError, match=str(port)):
-            run_server(settings, on_ready=lambda url, secret: None)
-    assert not settings.database_file.exists()
-
-
-def test_a_host_that_is_none(tmp_path: Path) -> None:
-    settings = PoolSettings(data_folder=tmp_path, port=0, host="no.such.host.invalid")
-    with pytest.raises(StartError, match=r"no\.such\.host\.invalid"):
-        run_server(settings, on_ready=lambda url, secret: None)
-
-
-def test_a_folder_that_is_a_file(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("x")
-    with pytest.raises(StartError, match="file"):
-        run_server(
-            PoolSettings(data_folder=tmp_path / "file", port=0), on_ready=lambda url, secret: None
-        )
+        for fields, named in (
+            ({"port": port}, str(port)),
+            ({"host": "no.such.host.invalid"}, r"no\.such\.host\.invalid"),
+            ({"data_folder": tmp_path / "file"}, "file"),
+        ):
+            settings = PoolSettings(**{"data_folder": tmp_path / "pool", "port": 0, **fields})
+            with pytest.raises(StartError, match=named):
+                run_server(settings, on_ready=lambda url, secret: None)
+    assert not list(tmp_path.glob("pool/*.sqlite3"))
 
 
 def test_a_broken_database_is_named_and_the_folder_free_again(tmp_path: Path) -> None:
@@ -68,12 +60,3 @@ def test_only_the_owner_may_look_into_the_folder(tmp_path: Path) -> None:
         assert settings.data_folder.stat().st_mode & 0o077 == 0
         for file in settings.data_folder.glob("pool.sqlite3*"):
             assert file.stat().st_mode & 0o077 == 0
-
-
-def test_settings_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("POOL_SERVER_PORT", "1234")
-    monkeypatch.setenv("POOL_SERVER_DATA_FOLDER", "/somewhere")
-    settings = PoolSettings()
-    assert settings.port == 1234
-    assert settings.database_file == Path("/somewhere/pool.sqlite3")
-    assert PoolSettings(port=0).port == 0

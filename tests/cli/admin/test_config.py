@@ -1,14 +1,11 @@
 """Settings from a file, and ``poolctl serve --check``."""
 
-import json
 import os
-import signal
 from pathlib import Path
 
-import httpx
 import pytest
 
-from tests.cli.conftest import Run, first_answer, first_token, start_process
+from tests.cli.conftest import Run
 
 
 @pytest.fixture(autouse=True)
@@ -79,28 +76,3 @@ def test_what_the_settings_name_is_tried(poolctl: Run, tmp_path: Path) -> None:
     assert f"data_folder in {config}: only " in told.err, "the largest model has no room"
     assert "bytes of inputs for a merge" in told.err
     assert "hunter2" not in told.error["message"] + told.err
-
-
-def test_a_pool_is_served_by_a_file_with_a_log_of_json(poolctl: Run, tmp_path: Path) -> None:
-    config = tmp_path / "pool.toml"
-    settings = "port = 0\nlog_format = 'json'\nlog_requests = true\n"
-    config.write_text(f"{settings}data_folder = '{tmp_path / 'pool'}'\n")
-    config.chmod(0o600)
-    checked = poolctl("serve", "--check", "--config", config, "--json")
-    assert checked.data["findings"] == []
-    server = start_process("serve", "--config", config, "--json")
-    try:
-        told = first_answer(server)
-        headers = {"Authorization": f"Bearer {first_token(told)}", "X-Request-ID": "abc-1"}
-        with httpx.Client(verify=False, headers=headers, timeout=540) as client:
-            assert client.get(f"{told['url']}/api/v1/whoami").status_code == 200
-        server.send_signal(signal.SIGTERM)
-        _, log = server.communicate(timeout=540)
-        assert server.returncode == 0, log
-    finally:
-        server.kill()
-        server.communicate()
-    lines = [line for line in log.splitlines() if line.startswith("{")]
-    [request] = [entry for entry in map(json.loads, lines) if entry.get("request_id") == "abc-1"]
-    assert (request["path"], request["status"], request["level"]) == ("/api/v1/whoami", 200, "INFO")
-    assert first_token(told) not in log

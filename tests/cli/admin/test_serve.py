@@ -6,6 +6,7 @@ import re
 import signal
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +17,7 @@ import pytest
 
 from tests.cli.conftest import first_answer, first_token, run_here, start_process
 from tests.conftest import PROJECT_ROOT
+from tests.waiting import wait_until
 
 
 @contextmanager
@@ -39,11 +41,11 @@ def test_a_pool_is_one_command(tmp_path: Path) -> None:
         )
         assert identity.data["role"] == "admin"
 
-        busy_folder = run_here("serve", "--data", folder, "--port", "0", "--json")
-        assert (busy_folder.code, busy_folder.error["code"]) == (7, "folder_busy")
+        run_here("serve", "--data", folder, "--port", "0", "--json").fails(7, "folder_busy")
         port = said["url"].rsplit(":", 1)[1]
-        busy_port = run_here("serve", "--data", tmp_path / "two", "--port", port, "--json")
-        assert (busy_port.code, busy_port.error["code"]) == (7, "address_busy")
+        run_here("serve", "--data", tmp_path / "two", "--port", port, "--json").fails(
+            7, "address_busy"
+        )
 
         process.send_signal(signal.SIGINT)
         _, error = process.communicate(timeout=540)
@@ -63,9 +65,9 @@ def test_a_pool_is_one_command(tmp_path: Path) -> None:
 
 def test_a_folder_with_other_things_is_refused(tmp_path: Path) -> None:
     (tmp_path / "photo.jpg").write_bytes(b"")
-    refused = run_here("serve", "--data", tmp_path, "--port", "0", "--json")
-    assert (refused.code, refused.error["code"]) == (2, "folder_unusable")
-    assert "holds other things (photo.jpg" in refused.error["message"]
+    run_here("serve", "--data", tmp_path, "--port", "0", "--json").fails(
+        2, "folder_unusable", "holds other things (photo.jpg"
+    )
     assert sorted(path.name for path in tmp_path.iterdir()) in (
         ["home", "photo.jpg"],
         ["photo.jpg"],
@@ -105,3 +107,35 @@ def test_the_login_comes_last_on_a_terminal(tmp_path: Path) -> None:
             process.wait(540)
     lines = text.decode().splitlines()
     assert any(line.startswith("admin token") for line in lines[-6:]), lines
+
+
+_PARENT = """
+import sys, time
+from pathlib import Path
+from cli.frame.shell import pool_process
+with pool_process(Path(sys.argv[1])) as (url, token):
+    print(url, flush=True)
+    time.sleep(600)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs prctl")
+def test_the_pool_ends_when_its_parent_is_terminated(tmp_path: Path) -> None:
+    parent = subprocess.Popen(
+        [sys.executable, "-c", _PARENT, str(tmp_path / "pool")], stdout=subprocess.PIPE, text=True
+    )
+    with parent:
+        assert parent.stdout is not None
+        url = parent.stdout.readline().strip()
+        assert answers(url)
+        parent.terminate()
+    wait_until(lambda: not answers(url))
+
+
+def answers(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(f"{url}/readyz", timeout=540):
+            return True
+    except OSError:  # refused, or reset where the pool is just being killed
+        return False

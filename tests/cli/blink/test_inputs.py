@@ -1,9 +1,9 @@
-"""``poolctl blink`` on all kinds of recordings, and with contradicting options."""
+"""``poolctl blink`` on all kinds of recordings, with trials, labels and wrong options."""
 
-import csv
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from aggregators.formats import write_model
@@ -33,7 +33,7 @@ def video(tmp_path: Path) -> Path:
         ((".", "--landmarks", "points.dat"), 5, "is a folder, expected a video; make one of its"),
         (("none.mp4",), 4, "none.mp4: no such file"),
         (("room.mp4", "--remember"), 2, "--remember goes with --landmarks only"),
-        (("room.mp4", "--landmarks", "points.dat", "--set", "filter=mean"), 2, "savgol"),
+        (("room.mp4", "--landmarks", "points.dat", "--set=filter=mean"), 2, "savgol"),
     ],
 )
 def test_what_does_not_go_together(
@@ -80,8 +80,7 @@ def test_a_video_alone_is_analysed_with_the_starter_or_the_remembered_model(
 
     arguments = ("--landmarks", "points.dat", "--remember", "-o", "other")
     assert poolctl("blink", "room.mp4", *arguments).code == 0
-    silent = poolctl("blink", "room.mp4", "-o", "last")
-    assert "starter" not in silent.err
+    assert "starter" not in poolctl("blink", "room.mp4", "-o", "last").err
     sources = json.loads(Path("last/provenance.json").read_text())["sources"]
     assert {source["role"]: source["name"] for source in sources}["landmarks"] == "points.dat"
 
@@ -123,28 +122,42 @@ def test_a_folder_keeps_the_results_of_its_recording(
         Path(name).write_text("timestamp_s,ear\n" + rows)
     arguments = ("blink", "-o", "out")
     assert poolctl(*arguments, "one.csv").code == 0
-    refused = poolctl(*arguments, "other.csv")
-    assert refused.code == 2
-    assert "out: holds the results of one.csv" in refused.err
+    poolctl(*arguments, "other.csv").fails(2, "out: holds the results of one.csv")
     assert poolctl(*arguments, "one.csv").code == 0, "the same recording again"
 
 
-def test_a_video_without_faces_gives_its_files(video: Path, tmp_path: Path, poolctl: Run) -> None:
-    arguments = ("blink", video, "--landmarks", tmp_path / "points.dat", "-o", tmp_path / "out")
-    outcome = poolctl(*arguments)
-    assert outcome.code == 0
-    assert "no blink can be found" in " ".join(outcome.err.split())
-    assert (tmp_path / "out" / "frames.csv").is_file()
+@pytest.fixture
+def trace(tmp_path: Path) -> Path:
+    """Fifty seconds with a closure 200 ms after each of five CS."""
+    times_s = np.arange(3000) / 60.0
+    ear = np.full(3000, 0.30) + np.random.default_rng(0).normal(0.0, 0.003, 3000)
+    for onset_s in range(5, 50, 10):
+        ear -= 0.22 * np.exp(-(((times_s - onset_s - 0.42) / 0.09) ** 2))
+    path = tmp_path / "ear.csv"
+    lines = [f"{time_s:.6f},{value:.6f}" for time_s, value in zip(times_s, ear, strict=True)]
+    path.write_text("timestamp_s,ear\n" + "\n".join(lines) + "\n")
+    rows = [f"{onset_s},{onset_s + 0.45}" for onset_s in range(5, 50, 10)]
+    (tmp_path / "trials.csv").write_text("cs_onset_s,us_onset_s\n" + "\n".join(rows) + "\n")
+    return path
 
 
-def test_a_fixed_region(video: Path, tmp_path: Path, poolctl: Run) -> None:
-    arguments = ("blink", video, "--landmarks", tmp_path / "points.dat", "-o", tmp_path / "out")
-    data = poolctl(*arguments, "--set", "region=20,10,80,80", "--json").data
-    assert data["frames"] == 30
-    provenance = json.loads((tmp_path / "out" / "provenance.json").read_text(encoding="utf-8"))
-    assert provenance["settings"]["faces"]["region"] == [20, 10, 80, 80]
-    with (tmp_path / "out" / "frames.csv").open(newline="") as file:
-        assert {row["source"] for row in csv.DictReader(file)} == {"region"}
-    frictionless = pytest.importorskip("frictionless", reason="frictionless is not installed")
-    report = frictionless.validate(str(tmp_path / "out" / "datapackage.json"))
-    assert report.valid, report.flatten(["rowNumber", "fieldNumber", "type", "note"])[:5]
+def test_trials_and_labels(trace: Path, tmp_path: Path, poolctl: Run) -> None:
+    arguments = ("blink", trace, "--trials", tmp_path / "trials.csv")
+    data = poolctl(*arguments, "-o", tmp_path / "out", "--json").data
+    assert data["conditioning"]["n_cr"] == 5
+    assert {"trials", "report", "session", "datapackage"} <= set(data["files"])
+    strict = poolctl(*arguments, "-o", tmp_path / "two", "--set=cr_threshold=2", "--json").data
+    assert strict["conditioning"]["n_cr"] == 0
+    labels = ("--set=subject=01", "--set=labels.start=2024-05-06T07:08:00+00:00")
+    named = poolctl(*arguments, "-o", tmp_path / "bids", *labels, "--json").data
+    assert named["files"]["report"].endswith("beh/sub-01_task-ebc_desc-blink_report.html")
+    assert (tmp_path / "bids" / "dataset_description.json").exists()
+
+
+def test_what_does_not_do(trace: Path, tmp_path: Path, poolctl: Run) -> None:
+    arguments = ("blink", trace, "-o", tmp_path / "out", "--json")
+    assert poolctl(*arguments, "--trials", tmp_path / "none.csv").code == 4
+    assert poolctl(*arguments, "--trials", trace).code == 5
+    assert poolctl(*arguments, "--set=start=yesterday").code == 2
+    assert poolctl(*arguments, "--set=subject=a_b").code != 0
+    assert not (tmp_path / "out").exists()

@@ -19,8 +19,7 @@ def results(tmp_path: Path, poolctl: Run) -> Path:
     closing = [math.exp(-(((i % 90) - 45) ** 2) / 8) for i in range(900)]
     trace.write_text("\n".join(f"{0.3 - 0.22 * value:.4f}" for value in closing))
     out = tmp_path / "out"
-    arguments = ("blink", trace, "--frame-rate-hz", "30", "-o", out, "-q")
-    assert poolctl(*arguments).code == 0
+    assert poolctl(*("blink", trace, "--frame-rate-hz", "30", "-o", out, "-q")).code == 0
     return out
 
 

@@ -1,9 +1,18 @@
-"""Simulating a federation by the command, and comparing methods."""
+"""New networks and kits, and a federation simulated by the command."""
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
-from aggregators import file_digest
-from tests.cli.conftest import Run
+import numpy as np
+
+from aggregators import file_digest, write_model
+from aggregators.models import StateDict
+from site_agent.federated.live.kits import read_kit
+from site_agent.networks.files import read_network
+from site_agent.networks.modules import new_network, problem_of_new
+from tests.cli.conftest import Run, run_here
 from tests.site_agent.datasets.gaze.made import folder_of, samples_of
 
 
@@ -39,8 +48,88 @@ def test_methods_are_compared_on_sessions_that_were_held_out(poolctl: Run, tmp_p
         assert held["result"] == file_digest(method["network"])
         assert held["base"] == file_digest(tmp_path / "run/base.safetensors")
 
-    refused = poolctl(*arguments, "--method", "fedavg", "--rounds", "2", "--option", "epochs=1")
-    assert refused.code == 2
-    assert "was made with epochs 2, not 1; choose another folder" in refused.err
+    poolctl(*arguments, "--method", "fedavg", "--rounds", "2", "--option", "epochs=1").fails(
+        2, "was made with epochs 2, not 1; choose another folder"
+    )
     unknown = poolctl(*arguments, "--method", "fedavg", "--rounds", "2", "--option", "eta=1")
     assert "rounds of fedavg have no option 'eta'" in unknown.err
+
+
+def test_equal_seeds_give_equal_networks(poolctl: Run, tmp_path: Path) -> None:
+    file = tmp_path / "base.safetensors"
+    made = poolctl("federated", "init", "-o", file, "--json").data
+    assert made["architecture"] == "gaze-lenet"
+    assert made["digest"] == file_digest(file)
+    assert poolctl("federated", "init", "-o", file).code == 0
+    poolctl("federated", "init", "--seed", "1", "-o", file).fails(7, "another model already exists")
+    poolctl("federated", "init", "--architecture", "alexnet", "-o", tmp_path / "x").fails(
+        2, "expected one of gaze-lenet, gaze-lenet-wide, gaze-resnet18"
+    )
+
+
+def test_all_processors_draw_the_same_new_network(tmp_path: Path) -> None:
+    """torch's own draws differ in the last bit without AVX2."""
+    names = ("gaze-lenet", "glc-tiny")
+    drawing = (
+        "import sys\nfrom pathlib import Path\nfrom aggregators import write_model\n"
+        "from site_agent.networks.modules import new_network\n"
+        "for name in sys.argv[2:]:\n"
+        "    file = Path(sys.argv[1], name)\n"
+        "    write_model(new_network(name, 3), file, format_name='safetensors')\n"
+    )
+    subprocess.run(
+        [sys.executable, "-c", drawing, tmp_path, *names],
+        env={**os.environ, "ATEN_CPU_CAPABILITY": "default"},
+        check=True,
+    )
+    for name in names:
+        file = tmp_path / name
+        assert problem_of_new(read_network(file), file_digest(file)) == ""
+
+
+def test_a_network_that_its_seed_does_not_give_is_told_apart_by_cause(tmp_path: Path) -> None:
+    new = new_network("gaze-lenet", 3)
+    weight = np.array(new.tensors["fc2.weight"])
+
+    def problem(values: object, **texts: str) -> str:
+        tensors = {**new.tensors, "fc2.weight": values}
+        file = tmp_path / "altered.safetensors"
+        altered = StateDict(tensors, new.infos, {**new.metadata, **texts})
+        return problem_of_new(altered, write_model(altered, file, format_name="safetensors"))
+
+    assert "computes otherwise" in problem(np.nextafter(weight, 1))
+    assert "another seed, or was changed" in problem(weight + 1)
+    assert "another seed, or was changed" in problem(weight, seed="4")
+    assert "where torch" in problem(weight, torch="1.0")
+    assert "name no seed" in problem(weight, seed="-4")
+
+
+ADDRESS = ("--server", "localhost:8790")
+
+
+def test_kits_are_for_their_owner_and_sites_are_added_later(tmp_path: Path) -> None:
+    kits = tmp_path / "kits"
+    both = ("--sites", "site-a,site-b")
+    made = run_here("federated", "provision", *ADDRESS, *both, "-o", kits, "-q")
+    names = [Path(line).name for line in made.out.split()]
+    assert names == ["server", "site-a", "site-b"]
+    before = (kits / "site-a" / "certificate.pem").read_bytes()
+    added = run_here("federated", "provision", *ADDRESS, "--sites", "site-c", "-o", kits, "-q")
+    assert added.out.split() == [str(kits / "site-c")]
+    assert (kits / "site-a" / "certificate.pem").read_bytes() == before
+    authority = (kits / "site-a" / "authority.pem").read_bytes()
+    assert (kits / "site-c" / "authority.pem").read_bytes() == authority
+    assert not any(path.stat().st_mode & 0o077 for path in kits.iterdir())
+    elsewhere = ("--server", "localhost:8791", "--sites", "site-d", "-o", kits)
+    refused = run_here("federated", "provision", *elsewhere)
+    assert refused.code == 2
+    assert "kits of a server at localhost:8790" in refused.err
+    hold = ("federated", "serve", kits / "site-a", "--base", "base.safetensors", "-o", "run")
+    wrong = run_here(*hold)
+    assert wrong.code == 2
+    assert "is the kit of a site, expected server" in wrong.err
+    for command in ("serve", "stop"):
+        other = run_here("live", command, kits / "server")
+        assert other.code == 2
+        assert "'federated serve' holds such rounds, and Ctrl-C ends them" in other.err
+    assert read_kit(kits / "server").sites == ("site-a", "site-b", "site-c")

@@ -31,7 +31,7 @@ def test_refined_models_have_a_smaller_error(
     poolctl: Run, base: Path, site_faces: list[Path], tmp_path: Path
 ) -> None:
     output = tmp_path / "refined.dat"
-    arguments = ("refine", *site_faces, "--base", base, "-o", output, "--set", "starts=4")
+    arguments = ("refine", *site_faces, "--base", base, "-o", output, "--set=starts=4")
     data = poolctl(*arguments, "--rounds", 2, "--json").data
     assert output.is_file()
     assert data["rounds"] == 2
@@ -39,7 +39,7 @@ def test_refined_models_have_a_smaller_error(
     assert [site["name"] for site in data["sites"]] == ["faces", "faces-2"]
     assert Path(data["recipe_file"]).is_file()
     models = (base, output.rename(tmp_path / "elsewhere.dat"))
-    scored = poolctl("evaluate", *models, site_faces[1], "--set", "resamples=0", "--json")
+    scored = poolctl("evaluate", *models, site_faces[1], "--set=resamples=0", "--json")
     before, after = (item["mean_error"] for item in scored.data["items"])
     assert after < before
     assert "all 8 images are those that refined.dat was trained on" in scored.err
@@ -49,7 +49,7 @@ def test_kept_contributions_make_the_model_again(
     poolctl: Run, base: Path, site_faces: list[Path], tmp_path: Path
 ) -> None:
     together, merged = tmp_path / "together.dat", tmp_path / "refined.dat"
-    arguments = ("refine", *site_faces, "--base", base, "-o", together, "--set", "starts=4", "-q")
+    arguments = ("refine", *site_faces, "--base", base, "-o", together, "--set=starts=4", "-q")
     assert poolctl(*arguments).code == 0
     kept, moved = tmp_path / "together.dat.contributions", tmp_path / "moved"
     sent = sorted(kept.iterdir())
@@ -79,7 +79,7 @@ def test_refine_says_what_is_wrong_with_its_words(
     wrong = [
         ((faces, "--base", base), 2, "--output"),
         ((faces, "--base", base, "-o", base), 7, "already exists"),
-        ((faces, "--base", base, *output, "--set", "mode=all-at-once"), 2, "mode"),
+        ((faces, "--base", base, *output, "--set=mode=all-at-once"), 2, "mode"),
         ((tmp_path / "none.xml", "--base", base, *output), 4, "none.xml"),
         ((faces, "--base", base, *output, "--parts", "00,01"), 5, "2 landmarks"),
     ]
@@ -88,38 +88,3 @@ def test_refine_says_what_is_wrong_with_its_words(
         assert outcome.code == code, (arguments, outcome)
         assert text in outcome.error["message"], outcome.error
     assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.slow
-def test_merged_models_of_the_eyes_are_scored_and_refined(
-    poolctl: Run, base: Path, site_faces: list[Path], tmp_path: Path
-) -> None:
-    quick = (
-        "--set",
-        "num_trees_per_cascade_level=10",
-        "--set",
-        "cascade_depth=2",
-        "--set",
-        "tree_depth=2",
-    )
-    eyes = []
-    for number, xml in enumerate(site_faces):
-        eyes.append(tmp_path / f"eyes-{number}.dat")
-        trained = poolctl("train", "ert", xml, "-o", eyes[-1], "--set", "parts=eyes", *quick, "-q")
-        assert trained.code == 0, trained.err
-    merged = tmp_path / "merged.dat"
-    assert poolctl("merge", "wba-cascade", *eyes, "-o", merged, "-q").code == 0
-    assert poolctl("inspect", merged, "--json").data["landmark_group"] == "eyes"
-    assert poolctl("inspect", base, "--json").data["landmark_group"] is None
-    test = site_faces[1]
-    known = poolctl("evaluate", merged, test, "--json").data["items"][0]
-    named = poolctl("evaluate", merged, base, test, "--parts", "eyes", "--json").data["items"]
-    assert [item["parts"] for item in named] == [12, 12]
-    wrong = poolctl("evaluate", merged, test, "--parts", "mouth", "--json")
-    assert wrong.code == 6
-    assert "places 12 landmarks" in wrong.error["message"]
-    outcome = poolctl(
-        "refine", *site_faces, "--base", merged, "-o", tmp_path / "refined.dat",
-        "--set", "starts=3", "--json",
-    )  # fmt: skip
-    assert outcome.data["digest"] != known["digest"]

@@ -82,16 +82,8 @@ def site(pool: LivePool, poolctl: Run, monkeypatch: pytest.MonkeyPatch, base: Pa
     return Site(pool, poolctl, monkeypatch)
 
 
-START = (
-    "rounds",
-    "start",
-    "--base",
-    "site-a/merged",
-    "--sites",
-    "site-a,site-b",
-    "--option",
-    "starts=5",
-)
+START = ("rounds", "start", "--base", "site-a/merged", "--sites", "site-a,site-b")
+START += ("--option", "starts=5")
 
 
 def test_two_rounds_give_what_refine_gives_on_one_machine(
@@ -99,13 +91,10 @@ def test_two_rounds_give_what_refine_gives_on_one_machine(
 ) -> None:
     poolctl = site.be("site-a")
     begun = poolctl(*START, "--deadline", "7d", "--rounds", 2, "--option", "thin=10", "-q")
-    assert "with 2 sites each" in begun.err
     key = begun.out.strip()
-    assert key in poolctl("rounds", "ls", "--state", "open", "-q").out.split()
-    untrusted = site.be("site-b")(*CONTRIBUTE, key, "--data", faces["site-b"], "--json")
-    assert (untrusted.code, untrusted.error["code"]) == (2, "base_not_accepted")
-    assert "site-a is not one that you trust" in untrusted.error["message"]
-    assert "poolctl rounds trust site-a" in untrusted.error["hint"]
+    site.be("site-b")(*CONTRIBUTE, key, "--data", faces["site-b"], "--json").fails(
+        2, "base_not_accepted", "site-a is not one that you trust", "poolctl rounds trust site-a"
+    )
     assert poolctl("rounds", "trust", "site-a", "-q").out.split() == ["site-a"]
     for name in ("site-a", "site-b"):
         arguments = (*CONTRIBUTE, key, "--data", faces[name])
@@ -119,26 +108,17 @@ def test_two_rounds_give_what_refine_gives_on_one_machine(
         assert (contribution["site"], contribution["computed"]) == (name, name == "site-a"), (
             "a trial counts"
         )
-        assert contribution["leaves"] > contribution["leaves_sent"] > 0
-        assert contribution["fewest_samples"] >= 5
         assert contribution["sent_bytes"] == contribution["size_bytes"] > 0
         again = poolctl(*arguments, "--json").data
         assert (again["digest"], again["sent_bytes"]) == (contribution["digest"], 0)
         assert not again["computed"]
-    assert "2 of 2" in poolctl("rounds", "ls").out
     first = poolctl("rounds", "finish", key, "--name", "refined", "--json").data
-    assert first["version"]["site"] == "site-b"
-    assert (first["left_out"], first["ended_here"]) == ([], True)
-    assert len(first["version"]["parent_digests"]) == 3
-    test = ("evaluate", "site-b/refined", faces["site-b"], "--set", "resamples=0")
+    test = ("evaluate", "site-b/refined", faces["site-b"], "--set=resamples=0")
     scored = poolctl(*test)
     assert f"your contribution to round {key}" in scored.err, "a refined model flatters too"
     assert poolctl(*test, "--post", "--json").error["code"] == "usage"
-    others = poolctl("evaluate", "site-a/merged", faces["site-b"], "--set", "resamples=0")
+    others = poolctl("evaluate", "site-a/merged", faces["site-b"], "--set=resamples=0")
     assert (others.code, others.err.count("was trained on")) == (0, 0)
-    lineage = poolctl("models", "lineage", "site-b/refined").out
-    assert "leaf-refit" in lineage
-    assert "a site's contribution to a round, which the pool keeps" in lineage
     with monkeypatch.context() as elsewhere:
         elsewhere.setenv("POOL_HOME", str(tmp_path / "elsewhere"))
         replay = ("merge", "--replay", "site-b/refined", "-o", tmp_path / "r.dat", "--json")
@@ -146,21 +126,11 @@ def test_two_rounds_give_what_refine_gives_on_one_machine(
     assert lost.count("it did: poolctl download pool://site-b/refined@1") == 2
 
     following = first["round"]["successor"]
-    shown = poolctl("rounds", "ls", following)
-    assert shown.out.startswith("Open until ")
-    assert "0 of 2 sites have contributed, and it waits for site-a, site-b." in shown.out
-    assert "2 of 2" in shown.out
-    assert "pool://site-b/refined@1" in shown.out
     for name in ("site-a", "site-b"):
         contribution = site.be(name)(*CONTRIBUTE, following, "--data", faces[name])
         assert contribution.code == 0, contribution.err
     assert "rounds finish" in contribution.out
     second = poolctl("rounds", "finish", following, "--json").data
-    assert second["round"]["successor"] is None
-    assert poolctl("rounds", "ls", following).out.startswith("Finished: the result is pool://")
-    others = poolctl(*CONTRIBUTE, key, "--data", faces["site-a"], "--json")
-    assert "the round is finished" in others.error["message"]
-    assert "take-back" not in others.error["hint"]
     assert second["version"]["name"] == "refined", "the base's name when none is given"
 
     forest = read_base(base)
@@ -172,20 +142,13 @@ def test_two_rounds_give_what_refine_gives_on_one_machine(
     refined = refine_sites(base, sources, tmp_path / "refined.dat", plan)
     assert second["version"]["digest"] == refined.digest, "to the last bit"
 
-    again = poolctl("rounds", "finish", key, "--json").data
-    assert again["version"] == first["version"], "a finished round is told"
-    late = poolctl(*CONTRIBUTE, key, "--data", faces["site-a"], "--json")
-    assert late.code == 7
-
 
 def test_a_site_takes_its_contribution_back(site: Site, faces: dict[str, Path]) -> None:
     poolctl = site.be("site-a")
     key = poolctl(*START, "--deadline", "1h", "-q").out.strip()
     arguments = (*CONTRIBUTE, key, "--data")
     assert poolctl(*arguments, faces["site-a"]).code == 0
-    other = poolctl(*arguments, faces["site-b"], "--json")
-    assert other.code == 7
-    assert f"poolctl rounds take-back {key}" in other.error["hint"]
+    poolctl(*arguments, faces["site-b"], "--json").fails(7, f"poolctl rounds take-back {key}")
     planned = poolctl("rounds", "take-back", key[:9], "--dry-run", "--json").data
     assert planned["taken_back"] is False
     assert poolctl("rounds", "take-back", key).code == 2, "nobody can be asked here"
@@ -194,14 +157,11 @@ def test_a_site_takes_its_contribution_back(site: Site, faces: dict[str, Path]) 
     assert poolctl("rounds", "take-back", key, "--site", "../x", "-y").code == 2
     both = poolctl(*arguments, faces["site-b"], "--data", faces["site-a"])
     assert both.code == 0, both.err
-    waiting = poolctl("rounds", "finish", key, "--json")
-    assert (waiting.code, waiting.error["code"]) == (7, "conflict")
-    assert "site-b" in waiting.error["message"]
-    assert "--early" in waiting.error["hint"]
+    poolctl("rounds", "finish", key, "--json").fails(7, "conflict", "site-b", "--early")
     assert site.be("site-b")("rounds", "finish", key, "--early", "--json").code == 3
-    alone = site.be("site-a")("rounds", "finish", key, "--early", "--json")
-    assert (alone.code, alone.error["code"]) == (7, "conflict")
-    assert "the result of one would reveal it" in alone.error["message"]
+    site.be("site-a")("rounds", "finish", key, "--early", "--json").fails(
+        7, "conflict", "the result of one would reveal it"
+    )
 
 
 def test_a_person_at_a_terminal_sees_what_is_sent_and_is_asked(
@@ -214,32 +174,14 @@ def test_a_person_at_a_terminal_sees_what_is_sent_and_is_asked(
     with os.fdopen(terminal) as screen, os.fdopen(keyboard, "w") as typed:
         monkeypatch.setattr("sys.stdin", screen)
         print("n", file=typed, flush=True)
-        refused = poolctl(*arguments)
-        assert refused.code == 1
-        assert "would send" in refused.err
-        assert "changes of" in refused.err
-        assert "only with those of at least 1 other site" in refused.err
+        poolctl(*arguments).fails(
+            1, "would send", "changes of", "only with those of at least 1 other site"
+        )
         assert "site-a" in poolctl("rounds", "ls", key, "--json").data["result_address"]
         assert site.be("site-a")("rounds", "take-back", key, "-y").code == 4, "nothing was sent"
         print("y", file=typed, flush=True)
-        sent = poolctl(*arguments, "--json")
-        assert sent.data["sent_bytes"] > 0
+        assert poolctl(*arguments, "--json").data["sent_bytes"] > 0
         assert "Send it?" not in poolctl(*arguments).err, "the pool has it"
-
-
-def test_missing_sites_are_left_out(site: Site, faces: dict[str, Path], pool: LivePool) -> None:
-    with PoolClient(pool.url, pool.admin_token) as admin:
-        admin.sites.create("site-silent")
-    sites = ("--sites", "site-a,site-b,site-silent")
-    start = ("rounds", "start", "--base", "site-a/merged", *sites, "--option", "starts=5")
-    key = site.be("site-a")(*start, "--deadline", "1h", "-q").out.strip()
-    assert site.be("site-b")("rounds", "trust", "site-a").code == 0
-    for name, path in faces.items():
-        assert site.be(name)(*CONTRIBUTE, key, "--data", path).code == 0
-    poolctl = site.be("site-a")
-    outcome = poolctl("rounds", "finish", key, "--early", "--name", "of-two", "--json")
-    assert outcome.data["left_out"] == ["site-silent"]
-    assert "site-silent  missing" in poolctl("rounds", "ls", key).out
 
 
 def test_a_refined_model_is_made_again_without_a_withdrawn_one(
@@ -267,7 +209,6 @@ def test_a_refined_model_is_made_again_without_a_withdrawn_one(
         path.unlink()
     assert poolctl("keys", "create").code == 0
     refined = poolctl("rounds", "finish", key, "--json").data["version"]
-    assert refined["address"] == "pool://site-b/journey@2"
     assert refined["signed_by"] is not None, "by the site, as what the pool gave it"
 
     other = poolctl(
@@ -275,29 +216,19 @@ def test_a_refined_model_is_made_again_without_a_withdrawn_one(
     ).out.strip()
     site.be("site-a")("models", "withdraw", "site-a/face", "--reason", "quality", "-y")
     poolctl = site.be("site-b")
-    told = poolctl("rounds", "ls", other)
-    assert "is flagged (quality): 'contribute' and 'finish' need --despite-withdrawal" in told.err
-    held_up = poolctl(*CONTRIBUTE, other, "--data", faces["site-b"], "--json")
-    assert (held_up.code, "--despite-withdrawal" in held_up.error["hint"]) == (7, True)
+    poolctl(*CONTRIBUTE, other, "--data", faces["site-b"], "--json").fails(
+        7, "--despite-withdrawal"
+    )
     on_pool = ("merge", "wba-cascade", "site-b/journey@1")
     for arguments in (("upload", "merged.dat"), on_pool):
-        refused = poolctl(*arguments, "--name", "tainted", "--json")
-        assert (refused.code, "--despite-withdrawal" in refused.error["hint"]) == (7, True)
-    asked = poolctl(*on_pool, "--name", "tainted", "--despite-withdrawal", "--wait", "--json").data
-    assert poolctl("models", "info", asked["version"], "--json").data["flags"]
+        poolctl(*arguments, "--name", "tainted", "--json").fails(7, "--despite-withdrawal")
+    assert poolctl(*on_pool, "--name", "tainted", "--despite-withdrawal", "--wait").code == 0
     again = ("merge", "--replay", "pool://site-b/journey", "--without", "site-a/face@1")
     outcome = poolctl(*again, "-o", "successor.dat")
     assert outcome.code == 0, outcome.err
     assert "it is not refined" in outcome.out
-    assert "poolctl rounds start" in outcome.out
-    assert poolctl(*again, "-o", "successor.dat").code == 0, "nor does the first try stand in a way"
     sent = poolctl("upload", "successor.dat", "--name", "journey", "--json").data["version"]
     assert sent["flags"] == []
-    for older in (refined["address"], "site-b/journey@1"):
-        successors = poolctl("models", "info", older, "--json").data["successors"]
-        assert successors == [sent["address"]]
-    assert poolctl("models", "info", "site-b/journey", "--json").data["version"] == sent["version"]
-    assert poolctl(*start, "--deadline", "1h").code == 0
 
 
 def test_what_was_computed_waits_for_the_pool(
@@ -332,8 +263,7 @@ def test_who_may_do_what(site: Site, faces: dict[str, Path]) -> None:
     key = site.be("site-a")(*START, "--deadline", "1h", "-q").out.strip()
     arguments = (*CONTRIBUTE, key, "--data", faces["site-a"], "--json")
     assert site.be("reader")(*arguments).code == 3
-    poolctl = site.be("site-b")
-    assert poolctl("rounds", "cancel", key, "-y", "--json").code == 3
+    assert site.be("site-b")("rounds", "cancel", key, "-y", "--json").code == 3
     poolctl = site.be("site-a")
     assert poolctl("rounds", "cancel", key).code == 2, "nobody can be asked here"
     assert poolctl("rounds", "cancel", key, "--dry-run", "--json").data["cancelled"] is False
@@ -365,14 +295,12 @@ def test_a_site_lets_no_round_go_below_its_floors_or_against_its_trust(
         assert reason in refused.error["message"]
     assert f"--accept {file_digest(camera)}" in refused.error["hint"]
 
-    floors = ("--set", "min_starts=1", "--set", "min_faces=1")
+    floors = ("--set=min_starts=1", "--set=min_faces=1")
     approval = ("--accept", "site-a/camera@1")
     assert "no terminal" in poolctl(*arguments, *floors, *approval).error["message"]
     other = poolctl(*arguments, *floors, "--accept", "site-a/merged@1", "--yes")
     assert "the base of the round is site-a/camera@1" in other.error["message"]
-    asked = poolctl(*arguments, *floors)
-    assert (asked.code, asked.error["code"]) == (2, "base_not_accepted")
-    assert "bright single pixels" in asked.error["message"]
+    poolctl(*arguments, *floors).fails(2, "base_not_accepted", "bright single pixels")
     forced = poolctl(*arguments, *floors, *approval, "--yes")
     assert forced.code == 3, "what a camera looks like is refused whoever approves of it"
     assert "not as training makes models" in forced.error["message"]

@@ -28,10 +28,8 @@ def test_logging_in_and_out(
     assert poolctl("auth", "login", pool.url, "--profile", "reader", "-q").out == "reader\n"
     monkeypatch.delenv("POOL_TOKEN")
     assert poolctl("auth", "whoami", "--json").data["role"] == "viewer"
-    assert poolctl("auth", "whoami", "--profile", host, "--json").data["role"] == "contributor"
     assert poolctl("auth", "switch", host).code == 0
     assert poolctl("auth", "switch", "-q").out.split() == sorted([host, "reader"])
-    assert poolctl("auth", "whoami", "-q").out == "site-a/laptop\n"
     assert poolctl("auth", "logout").code == 0
     assert poolctl("auth", "whoami").code == 3
 
@@ -50,55 +48,16 @@ def test_a_wrong_token_is_not_kept(
     assert poolctl("auth", "login", pool.url).code == 2, "nobody can be asked here"
 
 
-def test_an_admin_makes_sites_and_tokens(
-    pool: LivePool, poolctl: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("POOL_ENDPOINT", pool.url)
-    monkeypatch.setenv("POOL_TOKEN", pool.admin_token)
-    assert poolctl("admin", "sites", "create", "site-c", "-q").out == "site-c\n"
-    assert "site-c" in poolctl("admin", "sites", "ls", "-q").out.split()
-    assert poolctl("admin", "sites", "create", "site-c", "--json").error["code"] == "conflict"
-    secret = poolctl(
-        "admin", "people", "token", "site-c", "desk", "--role", "viewer", "-q"
-    ).out.strip()
-    [token] = [
-        item
-        for item in poolctl("admin", "people", "ls", "tokens", "--json").data["items"]
-        if item["name"] == "desk"
-    ]
-    assert secret not in json.dumps(token)
-    identifier = token["token_id"]
-    assert poolctl("admin", "people", "revoke", identifier).code == 2, "nobody can be asked here"
-    assert (
-        poolctl("admin", "people", "revoke", identifier, "--dry-run", "--json").data["revoked"]
-        is False
-    )
-    assert poolctl("admin", "people", "revoke", identifier, "-y", "--json").data["revoked"] is True
-    monkeypatch.setenv("POOL_TOKEN", secret)
-    assert poolctl("auth", "whoami").code == 3
-
-
 def test_uploading_listing_and_downloading(
     member: Run, here: Path, at_80_columns: Callable[..., list[str]]
 ) -> None:
     model = here / "mine.dat"
     digest = write_model(make_predictor(1), model)
-    arguments = (
-        "upload",
-        model,
-        "--name",
-        "journey",
-        "-l",
-        "population=infant",
-        "-m",
-        "error=0.07",
-    )
+    arguments = ("upload", model, "-n", "journey", "-l", "population=infant", "-m", "error=0.07")
     tried = member(*arguments, "--dry-run", "--json").data
     assert (tried["uploaded"], tried["address"]) == (False, "pool://site-a/journey")
-    assert member("models", "ls", "--name", "journey", "-q").out == ""
     data = member(*arguments, "--json").data
     assert data["version"]["digest"] == digest
-    assert data["version"]["labels"] == {"population": "infant"}
     assert member(*arguments, "-q").out == "pool://site-a/journey@1\n", "the same version again"
     matches = member("models", "ls", "--label", "population=infant", "--metric", "error<0.1", "-q")
     assert "pool://site-a/journey@1" in matches.out.split()
@@ -106,35 +65,22 @@ def test_uploading_listing_and_downloading(
     other = here / "other.svm"
     write_model(make_detector(1), other)
     assert member("models", "ls", "--name", "journey", "--mergeable-with", other, "-q").out == ""
-    assert digest in member("models", "info", "site-a/journey").out
     assert digest in member("models", "info", "journey@1").out, "a bare name is of one's own site"
     assert member("inspect", "journey", "--json").data["digest"] == digest
     assert "no such model of your own site" in member("inspect", "journei").err
     listed = at_80_columns("models", "ls")
     assert re.match(r"(The first )?\d+ models? of \d+ sites?: \d+ \w+", listed[0])
-    assert any(line.startswith("pool://site-a/journey@1 ") for line in listed)
-    assert "error=0.07" in " ".join(at_80_columns("models", "ls", "--long"))
     for number in range(8):
         arguments = (*arguments, "-l", f"camera_{number}=infra-red")
     write_model(make_predictor(2), model)
     assert member(*arguments).code == 0
-    short, long = (member("models", "ls", "infant", "journey", *more) for more in ((), ("--long",)))
-    assert "0.07" not in short.out
-    assert "error=0.07" in long.out
-    assert "camera_7=infra-red" in long.out
-    assert "camera_7=infra-red" in short.out
+    assert "camera_7=infra-red" in member("models", "ls", "infant", "journey", "--long").out
     assert member("models", "ls", "grown-ups").out == "no models found\n"
     none = member("models", "ls", "--label", "population=babies")
     assert "label population='babies'; expected" in none.err
     got = member("download", "site-a/journey@1", "-q").out.strip()
     assert got == "site-a--journey--v1.dat"
     assert file_digest(here / got) == digest
-    assert (
-        member("download", "site-a/journey@1", "-o", "x.dat", "--json").data["items"][0][
-            "received_bytes"
-        ]
-        == 0
-    )
 
 
 def test_a_download_overwrites_nothing_else(member: Run, here: Path) -> None:
@@ -143,9 +89,7 @@ def test_a_download_overwrites_nothing_else(member: Run, here: Path) -> None:
     assert member("upload", model, "--name", "careful").code == 0
     target = here / "precious.svm"
     target.write_text("years of work")
-    refused = member("download", "site-a/careful", "-o", target, "--json")
-    assert refused.code == 7
-    assert "precious.svm" in refused.error["message"]
+    member("download", "site-a/careful", "-o", target, "--json").fails(7, "precious.svm")
     assert target.read_text() == "years of work"
     assert member("download", "site-a/careful", "-o", target, "--dry-run").code == 0
     assert member("download", "site-a/careful", "-o", target, "--force").code == 0
@@ -168,22 +112,17 @@ def test_what_is_not_there_is_code_4(member: Run, here: Path) -> None:
     assert list(here.iterdir()) == []
 
 
-def test_what_is_not_allowed_is_code_3(
-    member: Run, here: Path, pool: LivePool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_not_allowed_is_code_3(member: Run, here: Path) -> None:
     model = here / "mine.svm"
     write_model(make_detector(3), model)
     assert member("upload", model, "--name", "site-b/theirs", "--json").code == 3
     assert member("admin", "sites", "create", "another", "--json").error["code"] == "forbidden"
-    monkeypatch.setenv("POOL_TOKEN", pool.tokens["reader"])
-    assert member("upload", model, "--name", "site-a/mine").code == 3
 
 
 def test_a_stranger_file_is_refused_before_anything_is_sent(member: Run, here: Path) -> None:
     stranger = here / "letter.dat"
     stranger.write_text("Dear colleague" * 50)
     assert member("upload", stranger, "--name", "letter", "--json").code == 5
-    assert member("upload", here / "none.dat", "--name", "letter", "--json").code == 4
     model = here / "mine.svm"
     write_model(make_detector(4), model)
     assert member("upload", model, "--name", "Bad Name", "--json").code == 2
@@ -230,17 +169,9 @@ def test_merging_files_and_addresses_and_again(member: Run, here: Path) -> None:
 
     weighed = member("merge", "mwma", *inputs[1:], "--weight", "images", "-o", "w.svm", "--json")
     assert [entry["weight"] for entry in weighed.data["recipe"]["inputs"]] == [300.0, 100.0]
-    lacking = member("merge", "mwma", *inputs, "--weight", "images", "-o", "w.svm", "--json")
-    assert lacking.code == 2
-    assert "first.svm has no such label" in lacking.error["message"]
-
-    uploaded = member("upload", "m.svm", "--name", "merged", "--json").data["version"]
-    assert uploaded["has_recipe"]
-    assert len(uploaded["parent_digests"]) == 3
-    tree = member("models", "lineage", "site-a/merged").out
-    assert "pool://site-a/second@1  (mwma, weight 1)" in tree
-    assert "not in the pool" in tree
-    assert "pool://site-a/merged@1" in member("models", "lineage", "site-a/second").out
+    member("merge", "mwma", *inputs, "--weight", "images", "-o", "w.svm", "--json").fails(
+        2, "first.svm has no such label"
+    )
 
     wrong = member("merge", "--replay", "m.svm", "--json").error
     assert wrong["message"].endswith("its recipe is m.svm.recipe.json")
@@ -248,16 +179,10 @@ def test_merging_files_and_addresses_and_again(member: Run, here: Path) -> None:
     again = member(*replayed, "-o", "again.svm", "--json").data  # first.svm is next to the recipe
     assert again["digest"] == data["digest"]
     (here / "first.svm").rename(here / "renamed.svm")
-    lost = member(*replayed, "-o", "lost.svm", "--json")
-    assert lost.code == 4
-    assert "first.svm" in lost.error["message"]
+    member(*replayed, "-o", "lost.svm", "--json").fails(4, "first.svm")
     assert not (here / "lost.svm").exists()
     named = member(*replayed, "renamed.svm", "-o", "again.svm", "--json").data
     assert named["recipe"] == data["recipe"]
-    fewer = member(
-        *replayed, "renamed.svm", "--without", "site-a/third@1", "-o", "f.svm", "--json"
-    ).data
-    assert len(fewer["recipe"]["inputs"]) == 2
 
 
 def test_any_site_that_may_read_the_inputs_makes_the_same_bytes(
@@ -296,9 +221,9 @@ def test_a_model_is_not_merged_without_the_right_to_merge_it(
     assert member(*share).code == 0
     monkeypatch.setenv("POOL_TOKEN", pool.tokens["site-b"])
     assert member("download", "site-a/only-read").code == 0
-    refused = member("merge", "mwma", "mine.svm", "pool://site-a/only-read", "--json")
-    assert refused.code == 3
-    assert "has not granted the right 'merge'" in refused.error["message"]
+    member("merge", "mwma", "mine.svm", "pool://site-a/only-read", "--json").fails(
+        3, "has not granted the right 'merge'"
+    )
     assert not (here / "merged.svm").exists()
 
 
@@ -328,7 +253,6 @@ def test_merge_options_and_names(member: Run, here: Path) -> None:
     assert member(*arguments, "--option", "step=1.1", "-q").out == "o.dat\n"
     assert (here / "o.dat").read_bytes() == (here / "merged.dat").read_bytes()
     assert member(*arguments, "--option", "speed=3", "--json").code == 2
-    assert member(*arguments, "--weight", "1", "--json").code == 2
     assert member("merge", "wba-final", "1.dat", "2.dat", "-o", "f.forest").code == 0
 
 
@@ -364,16 +288,6 @@ def test_the_cache_commands(member: Run, here: Path) -> None:
         write_model(make_detector(40 + number), here / f"{number}.svm")
         member("upload", f"{number}.svm", "--name", f"cached-{number}")
         member("download", f"site-a/cached-{number}", "-o", f"copy-{number}.svm")
-    items = member("cache", "ls", "--json").data["items"]
-    assert {tuple(item["addresses"]) for item in items} == {
-        ("pool://site-a/cached-1@1",),
-        ("pool://site-a/cached-2@1",),
-    }
-    assert member("cache", "ls", "--verify", "--json").data == {
-        "verified": 2,
-        "size_bytes": sum(item["size_bytes"] for item in items),
-        "removed": [],
-    }
     assert member("cache", "rm", "site-a/cached-1").code == 2, "nobody can be asked here"
     assert member("cache", "rm", "cached-1", "-y").code == 0
     [left] = member("cache", "ls", "-q").out.split()
@@ -382,21 +296,6 @@ def test_the_cache_commands(member: Run, here: Path) -> None:
     blob.write_bytes(b"damaged")
     assert member("cache", "ls", "--verify", "--json").code == 5
     assert member("cache", "ls", "--verify", "--remove", "-q").out.split() == [left]
-    assert member("cache", "ls", "-q").out == ""
-    assert member("download", "site-a/cached-2").code == 0
-
-
-def test_offline_downloads_come_from_the_cache(
-    member: Run, here: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write_model(make_detector(50), here / "a.svm")
-    member("upload", "a.svm", "--name", "offline")
-    member("download", "site-a/offline", "-o", "1.svm")
-    monkeypatch.setenv("POOL_OFFLINE", "1")
-    assert member("download", "site-a/offline", "-o", "2.svm").code == 0
-    assert (here / "2.svm").read_bytes() == (here / "a.svm").read_bytes()
-    assert member("models", "ls", "--json").code == 8
-    assert member("download", "site-a/other", "--json").code == 4
 
 
 def test_endings_of_downloads_are_those_of_the_formats() -> None:

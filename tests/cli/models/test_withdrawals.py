@@ -77,25 +77,14 @@ def test_from_the_withdrawal_to_the_successors(labs: tuple[Lab, Lab]) -> None:
 
     arguments = ("models", "withdraw", "site-a/bad@1", "--reason", "consent-withdrawn")
     assert a.data(*arguments, "--dry-run")["versions_total"] == 4
-    assert b.data("models", "info", "site-b/again@1")["flags"] == []
     assert a(*arguments).code == 2, "there is no terminal to ask"
     shown = a(*arguments, "--explanation", "One family.", "--yes")
     assert shown.code == 0, shown.err
     assert "pool://site-b/again@1" in shown.out
-    assert "2 sites hear of it" in shown.out
 
-    refused = b("download", "site-a/bad@1", "-o", "bad.svm", "--json")
-    assert (refused.code, refused.error["code"]) == (3, "withdrawn")
-    assert "One family." in refused.error["message"]
+    b("download", "site-a/bad@1", "-o", "bad.svm", "--json").fails(3, "withdrawn", "One family.")
     assert not (b.folder / "bad.svm").exists(), "although it is in the cache"
-    warned = b("download", "site-a/first", "-o", "x.svm")
-    assert warned.code == 0
-    assert "pool://site-a/bad@1" in warned.err
-    assert b("models", "ls", "--state", "withdrawn", "-q").out.split() == ["pool://site-a/bad@1"]
-    assert "flagged (consent-withdrawn)" in b("models", "ls", "--name", "again").out
-    assert "[withdrawn: consent-withdrawn]" in b("models", "lineage", "site-b/again").out
-    refused = b("upload", a.folder / "bad.svm", "--name", "other", "--json")
-    assert (refused.code, refused.error["code"]) == (3, "withdrawn")
+    b("upload", a.folder / "bad.svm", "--name", "other", "--json").fails(3, "withdrawn")
 
     # Here: in a folder without any of the files, from what the pool has.
     without = ("--without", "site-a/bad@1")
@@ -112,11 +101,8 @@ def test_from_the_withdrawal_to_the_successors(labs: tuple[Lab, Lab]) -> None:
     by_hand = b.data("merge", "mwma", "good.svm", "fine.svm", "-o", "by-hand.svm")
     assert rebuilt["digest"] == by_hand["digest"], "weights 1 and 1 remain"
     b.data("upload", rebuilt["path"], "--name", "third")
-    info = b("models", "info", "site-b/third@1").out
-    assert "pool://site-b/third@2" in info.split("replaced by")[1]
 
     b.data("upload", last["path"], "--name", "again")
-    assert b.data("models", "info", "site-b/again@2")["flags"] == []
     warned = b("download", "site-b/again@1", "-o", "y.svm")
     assert "replaced by pool://site-b/again@2" in warned.err
 
@@ -127,37 +113,18 @@ def test_copies_on_this_machine_are_found(labs: tuple[Lab, Lab]) -> None:
     publish_family(a, b)
     # A merge that the pool has never seen: only the recipe next to it tells.
     b.data("merge", "mwma", "third.svm", "fine.svm", "-o", "private.svm")
-    third = file_digest(b.folder / "third.svm")
-    family = b.data("models", "lineage", f"sha256:{third}", "--long")
-    recipes = {node["digest"]: node["recipe"] for node in family["nodes"] if node["recipe"]}
-    assert set(recipes) == {third, file_digest(b.folder / "again.svm")}
-    assert recipes[third] == json.loads((b.folder / "third.svm.recipe.json").read_text())
-    assert b("models", "lineage", "sha256:12").code == 2
-    assert b("models", "lineage", f"sha256:{'12' * 32}").code == 4
     files = sorted(b.folder.glob("*.svm"))
     told = b.data("models", "check", *files)
     assert (told["checked"], told["items"]) == (len(files), [])
-    assert b("models", "check").code == 0
 
     a.data("models", "withdraw", "site-a/bad", "--reason", "quality", "-y")
-    bad = b("models", "check", *files, "--report", "found.json", "--json")
-    assert (bad.code, bad.error["code"]) == (3, "withdrawn")
+    b("models", "check", *files, "--report", "found.json", "--json").fails(3, "withdrawn")
     copies = json.loads((b.folder / "found.json").read_text())["items"]
     assert {Path(copy["path"]).name for copy in copies} == {
         "second.svm", "third.svm", "again.svm", "private.svm",
     }  # fmt: skip
     assert all(copy["holds"] == ["pool://site-a/bad@1"] for copy in copies)
-    cached = b("models", "check", "--json")
-    assert cached.code == 3
-    assert file_digest(a.folder / "bad.svm") in cached.error["message"]
-    arguments = ("upload", "private.svm", "--name", "private")
-    assert b(*arguments).code == 7
-    warned = b(*arguments, "--despite-withdrawal")
-    assert warned.code == 0
-    assert "pool://site-b/private@1 holds what was withdrawn" in warned.err
-    warned = b("download", "site-a/bad", "-o", "bad.svm")
-    assert warned.code == 0
-    assert "was withdrawn (quality)" in warned.err
+    b("models", "check", "--json").fails(3, file_digest(a.folder / "bad.svm"))
 
 
 def test_no_local_merge_uses_a_withdrawn_copy_unasked(labs: tuple[Lab, Lab]) -> None:
@@ -169,50 +136,9 @@ def test_no_local_merge_uses_a_withdrawn_copy_unasked(labs: tuple[Lab, Lab]) -> 
     merge = ("merge", "mwma", "bad.svm", "fine.svm", "-o", "new.svm")
     replay = ("merge", "--replay", "mine.svm.recipe.json", "-o", "new.svm")
     for arguments in (merge, replay):
-        refused = b(*arguments, "--json")
-        assert (refused.code, refused.error["code"]) == (3, "withdrawn")
-        assert "pool://site-a/bad@1 was withdrawn" in refused.error["message"]
+        b(*arguments, "--json").fails(3, "withdrawn", "pool://site-a/bad@1 was withdrawn")
         assert not (b.folder / "new.svm").exists()
-    refined = b("refine", "bad.svm", "--base", "bad.svm", "-o", "new.dat", "--json")
-    assert (refined.code, refined.error["code"]) == (3, "withdrawn")
+    b("refine", "bad.svm", "--base", "bad.svm", "-o", "new.dat", "--json").fails(3, "withdrawn")
     nevertheless = b(*replay, "--despite-withdrawal")
     assert nevertheless.code == 0
     assert "pool://site-a/bad@1 was withdrawn" in nevertheless.err
-    held = b("merge", "mwma", "mine.svm", "fine.svm", "-o", "held.svm")
-    assert held.code == 0
-    assert "holds pool://site-a/bad@1, withdrawn" in held.err
-    cached = b("models", "check")
-    assert cached.code == 3
-    assert f"pool://site-a/bad@1 ({file_digest(b.folder / 'bad.svm')}): " in cached.err
-    assert "poolctl cache rm pool://site-a/bad@1" in cached.err
-
-
-@pytest.mark.slow
-def test_what_another_site_made_again_is_not_linked(labs: tuple[Lab, Lab]) -> None:
-    a, b = labs
-    publish_family(a, b)
-    a.data("models", "withdraw", "site-a/bad", "--reason", "quality", "-y")
-    a.data("merge", "--replay", "site-b/third", "--without", "site-a/bad", "-o", "again.svm")
-    a.data("upload", "again.svm", "--name", "third-again")
-    assert b.data("models", "info", "site-b/third@1")["successors"] == []
-
-
-@pytest.mark.slow
-def test_events_and_the_audit_tell_the_story(
-    pool: LivePool, labs: tuple[Lab, Lab], poolctl: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    a, b = labs
-    publish_family(a, b)
-    a.data("models", "withdraw", "site-a/bad", "--reason", "quality", "-y")
-    [event] = b.data("log", "--kind", "version.flagged")["items"]
-    assert len(event["details"]["versions"]) == 3
-    assert "pool://site-b/again@1" in event["details"]["versions"]
-    assert b("log", "--kind", "version.flagged", "-q").out.split() == [str(event["event_id"])]
-    assert b("log", "--audit", "--json").error["code"] == "forbidden"
-    monkeypatch.setenv("POOL_TOKEN", pool.admin_token)
-    told = poolctl("log", "pool://site-b/again@1", "--audit", "--json").data["items"]
-    assert [entry["action"] for entry in told] == ["version.flag", "version.publish"]
-    assert told[0]["actor"] == "site-a/laptop"
-    listed = poolctl("log", "--audit", "--kind", "version.withdraw", "--since", "1h").out
-    assert "site-a/bad@1" in listed
-    assert poolctl("log", "--audit", "--since", "soon").code == 2

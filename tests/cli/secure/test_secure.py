@@ -99,8 +99,7 @@ def parties(
     charter = str(created.data["digest"])
     for name in keys:
         place = ["--folder", tmp_path / name, "--json"]
-        refused = poolctl("secure", "charter", "accept", file, "0" * 64, *place)
-        assert refused.code == 2
+        assert poolctl("secure", "charter", "accept", file, "0" * 64, *place).code == 2
         accepted = poolctl("secure", "charter", "accept", file, charter, *place)
         assert accepted.data["accepted"]
     return Parties(pool, tmp_path, charter)
@@ -148,8 +147,7 @@ def test_a_sum_is_followed_and_verified(
     parties.serve(session)
     status = poolctl("secure", "status", session[:12], *place, "--json").data
     assert (status["phase"], status["waiting"]) == ("receipt", [*SERVERS])
-    early = poolctl("secure", "verify", session, *place, "--json")
-    assert early.code != 0
+    assert poolctl("secure", "verify", session, *place, "--json").code != 0
     parties.visit(session, share=PARAMETERS)
     parties.serve(session)
     parties.visit(session)
@@ -166,8 +164,7 @@ def test_a_sum_is_followed_and_verified(
     mean = np.average([values for values, _ in drawn], axis=0, weights=[w for _, w in drawn])
     read = read_network_contribution(outputs[0])
     assert np.abs(read.network.tensors["vector"] - mean).max() < 1e-7
-    nobody = poolctl("secure", "status", session, *place, "--json")
-    assert nobody.data["faults"] == []
+    assert poolctl("secure", "status", session, *place, "--json").data["faults"] == []
     as_party(SERVERS[0])
     late = poolctl(
         "secure", "void", session, "--reason", "late", "-y", "--json",

@@ -1,23 +1,26 @@
-"""Tables of cuts and costs, and kits for secure sums."""
+"""Tables of cuts and costs, kits for secure sums, and the receipt of smashed data."""
 
 from pathlib import Path
 
+import numpy as np
+
+from aggregators.formats import write_model
+from pool_server.wire.cards import PrivacyReceipt
 from pool_server.wire.signatures.keys import PrivateKey
 from site_agent.datasets.gaze.generic_layout import write_samples
+from site_agent.networks.modules import new_network
 from site_agent.secure.charter import create_charter
 from tests.cli.conftest import Run
 from tests.site_agent.federated.small_sites import samples_at
 
 
 def test_cuts_are_listed_with_their_sizes(poolctl: Run) -> None:
-    shown = poolctl("split", "plan", "--set", "architecture=gaze-lenet-wide")
+    shown = poolctl("split", "plan", "--set=architecture=gaze-lenet-wide")
     assert "8,960 and 500" in shown.out
     resnet = ("--set=architecture=gaze-resnet18", "--set=cut=stem")
     cuts = [poolctl("split", "plan", *settings, "--json").data["cuts"] for settings in ((), resnet)]
     assert list(map(len, cuts)) == [4, 3]
-    refused = poolctl("split", "plan", "--set", "architecture=no-net")
-    assert refused.code == 2
-    assert "unknown architecture 'no-net'" in refused.err
+    poolctl("split", "plan", "--set=architecture=no-net").fails(2, "unknown architecture 'no-net'")
 
 
 def test_cost_says_where_split_training_loses(poolctl: Run) -> None:
@@ -59,9 +62,34 @@ def test_a_site_needs_the_charter_of_its_kit(poolctl: Run, tmp_path: Path) -> No
     assert made.code == 0, made.err
     (tmp_path / "gaze").mkdir()
     write_samples(tmp_path / "gaze", [samples_at(0, 10)])
-    refused = poolctl("split", "client", tmp_path / "kits" / "a", "--data", tmp_path / "gaze")
-    assert refused.code == 2
-    assert charter.digest[:16] in refused.err
+    poolctl("split", "client", tmp_path / "kits" / "a", "--data", tmp_path / "gaze").fails(
+        2, charter.digest[:16]
+    )
     without = poolctl(*arguments, "-o", tmp_path / "more", "--set=variant=mean-smashed")
     assert "mean-smashed needs a secure sum" in without.err
     assert "poolctl secure charter create" in without.err
+
+
+def test_an_attack_writes_a_receipt_with_its_verdict_first(tmp_path: Path, poolctl: Run) -> None:
+    network = tmp_path / "gaze.safetensors"
+    write_model(new_network("gaze-lenet"), network)
+    for name, people in (("mine", (0, 1)), ("public", (2, 3))):
+        (tmp_path / name).mkdir()
+        write_samples(tmp_path / name, [samples_at(number, 8) for number in people])
+    arguments = ["--data", tmp_path / "mine", "--holdout", tmp_path / "public"]
+    out = tmp_path / "receipt"
+    probe = ("privacy", "probe", network, "--mode", "smashed-data", "--set=passes=1")
+    shown = poolctl(*probe, *arguments, "-o", out)
+    assert shown.out.startswith("Leak: some. Any receiver of the smashed data can draw the 16 eyes")
+    receipt = PrivacyReceipt.model_validate_json((out / "receipt.json").read_text())
+    assert receipt.mode == "smashed-data"
+    gains = {attack.name[:10]: attack for attack in receipt.attacks if attack.reveals == "pictures"}
+    assert gains["attacker C"].found.value > 0.3
+    assert gains["attacker C"].is_judged
+    assert np.isfinite([attack.found.value for attack in receipt.attacks]).all()
+    assert gains["attacker C"].needs == "pictures of others; C the client part"
+    page = (out / "receipt.html").read_text()
+    assert gains["attacker C"].needs in page
+    assert "data:image/png" in page
+    same = poolctl(*probe, *arguments[:3], tmp_path / "mine", "-o", tmp_path / "x")
+    assert "2 persons are in --data and in --holdout" in same.err

@@ -1,4 +1,4 @@
-"""``poolctl convert``, and dlib reading its output."""
+"""``poolctl convert``, and dlib reading its output; ``poolctl prune``."""
 
 from pathlib import Path
 
@@ -6,8 +6,10 @@ import dlib
 import numpy as np
 import pytest
 
-from aggregators import merge, write_model
+from aggregators import merge, read_model, write_model
 from aggregators.formats import file_digest
+from aggregators.models import StateDict
+from tests.aggregators.methods.networks.small_rounds import make_state_dict
 from tests.aggregators.small_models import make_detector, make_network, make_predictor
 from tests.cli.conftest import Run
 
@@ -48,26 +50,6 @@ def test_detectors_are_written_for_cpp_and_for_python(
     assert found_by(plain) == found_by(dlib.get_frontal_face_detector())
 
 
-def test_landmark_models_go_to_forest_files_and_back(poolctl: Run, tmp_path: Path) -> None:
-    paths = {name: tmp_path / name for name in ("a.dat", "a.forest", "again.dat", "half.forest")}
-    write_model(make_predictor(1), paths["a.dat"])
-    assert poolctl("convert", paths["a.dat"], "-o", paths["a.forest"]).code == 0
-    assert poolctl("convert", paths["a.forest"], "-o", paths["again.dat"], "-q").code == 0
-    assert paths["again.dat"].read_bytes() == paths["a.dat"].read_bytes()
-    half = ("-o", paths["half.forest"], "--format", "poolctl-forest-half", "--json")
-    shown = poolctl("convert", paths["a.dat"], *half)
-    assert shown.data["format"] == "poolctl-forest-half"
-    assert "rounds" in shown.err
-    back = tmp_path / "back.dat"
-    assert poolctl("convert", paths["half.forest"], "-o", back).code == 0
-    rect = dlib.rectangle(20, 20, 119, 119)
-    places = [
-        [(point.x, point.y) for point in dlib.shape_predictor(str(path))(IMAGE, rect).parts()]
-        for path in (paths["a.dat"], back)
-    ]
-    assert np.abs(np.array(places[0]) - np.array(places[1])).max() <= 1
-
-
 def test_what_a_format_cannot_hold_is_said(poolctl: Run, tmp_path: Path) -> None:
     sub_models = [make_predictor(seed, initial_shape=make_predictor(1).initial_shape)
                   for seed in (1, 2)]  # fmt: skip
@@ -99,3 +81,91 @@ def test_what_a_format_cannot_hold_is_said(poolctl: Run, tmp_path: Path) -> None
     assert out.read_bytes() == (tmp_path / "first.dat").read_bytes()
     assert poolctl("convert", one, "-o", out).code == 0, "the same bytes"
     assert poolctl("convert", several, "-o", one, "--force").code == 0
+
+
+@pytest.fixture
+def network(tmp_path: Path) -> Path:
+    """A network of one convolution and two linear layers."""
+    random = np.random.default_rng(0)
+    shapes = {
+        "conv.weight": (4, 1, 5, 5),
+        "conv.bias": (4,),
+        "fc1.weight": (50, 100),
+        "fc2.weight": (2, 50),
+    }
+    path = tmp_path / "gaze.safetensors"
+    write_model(
+        make_state_dict(
+            {name: random.normal(size=shape).astype("f4") for name, shape in shapes.items()},
+            architecture="small",
+        ),
+        path,
+    )
+    return path
+
+
+def zeros_in(path: Path) -> dict[str, int]:
+    network = read_model(path)
+    assert isinstance(network, StateDict)
+    return {name: int((tensor == 0).sum()) for name, tensor in network.tensors.items()}
+
+
+def test_a_network_is_pruned_and_goes_through_the_other_commands(
+    poolctl: Run, network: Path, tmp_path: Path
+) -> None:
+    sparse, dense = tmp_path / "gaze.sparse", tmp_path / "pruned.safetensors"
+    shown = poolctl("prune", network, "--fraction", 0.9, "-o", sparse)
+    assert shown.code == 0, shown.err
+    lines = {line.split()[0]: line.split() for line in shown.out.splitlines()}
+    assert lines["fc1.weight"][1:4] == ["mask", "10", "%"]
+    assert lines["conv.weight"][1:4] == ["dense", "100", "%"]
+    assert zeros_in(sparse) == {
+        "conv.weight": 0, "conv.bias": 0, "fc1.weight": 4500, "fc2.weight": 90
+    }  # fmt: skip
+    assert sparse.stat().st_size < network.stat().st_size / 4
+    assert poolctl("convert", sparse, "-o", dense).code == 0
+    assert zeros_in(dense) == zeros_in(sparse)
+    again = tmp_path / "again.sparse"
+    assert poolctl("convert", dense, "-o", again).code == 0
+    assert again.read_bytes() == sparse.read_bytes()
+    inspected = poolctl("inspect", sparse, "--json").data
+    assert inspected["format"] == "poolctl-sparse"
+    assert "fedavg" in inspected["merge_keys"]
+    assert inspected["merge_keys"] == poolctl("inspect", network, "--json").data["merge_keys"]
+    merged = tmp_path / "merged.safetensors"
+    assert poolctl("merge", "fedavg", sparse, network, "-o", merged).code == 0
+    refused = poolctl("merge", "fedavg", sparse, network, "-o", tmp_path / "merged.sparse")
+    assert "use safetensors" in refused.err
+
+
+def test_layers_are_chosen_and_pruned_each_or_together(
+    poolctl: Run, network: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "pruned.safetensors"
+    arguments = ("prune", network, "--fraction", 0.5, "-o", out, "--force", "--json")
+    assert poolctl(*arguments, "--layers", "convolution").data["format"] == "safetensors"
+    assert zeros_in(out)["conv.weight"] == 50
+    assert zeros_in(out)["fc1.weight"] == 0
+    poolctl(*arguments, "--global")
+    zeros = zeros_in(out)
+    assert zeros["fc1.weight"] + zeros["fc2.weight"] == 2550
+    assert zeros["fc2.weight"] != 50
+
+
+def test_what_cannot_be_pruned_is_said(poolctl: Run, network: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out.sparse"
+    poolctl("prune", network, "--fraction", "1.5", "-o", out).fails(2, "--fraction")
+    detector = tmp_path / "faces.svm"
+    write_model(make_detector(0), detector)
+    assert "expected a network" in poolctl("prune", detector, "--fraction", "0.5", "-o", out).err
+    linear = tmp_path / "linear.safetensors"
+    write_model(make_state_dict({"fc.weight": np.ones((2, 2))}), linear)
+    shown = poolctl("prune", linear, "--fraction", "0.5", "--layers", "convolution", "-o", out)
+    assert "has no such layers" in shown.err
+    assert poolctl("prune", network, "--fraction", 0.9, "-o", network, "--force").code == 2
+    tried = poolctl("prune", network, "--fraction", 0.9, "-o", out, "--dry-run")
+    assert "would write" in tried.out
+    assert not out.exists()
+    assert poolctl("prune", network, "--fraction", 0.9, "-o", out, "-q").out.split() == [str(out)]
+    shown = poolctl("prune", network, "--fraction", 0.8, "-o", out)
+    assert "another model already exists" in shown.err

@@ -10,7 +10,7 @@ import pytest
 from tests.cli.conftest import Run, run_here
 from tests.site_agent.live_pool import LivePool
 
-SHORT = ("--set", "epochs=2", "--set", "threads=1", "--set", "device=cpu")
+SHORT = ("--set=epochs=2", "--set=threads=1", "--set=device=cpu")
 
 
 @pytest.fixture
@@ -46,12 +46,12 @@ def test_a_training_replaces_only_its_own(
     assert again.code == 0, again.err
     assert "samples of held-out sessions" in again.out
     assert network.read_bytes() == made
-    assert poolctl(*arguments, "--set", "seed=1", "--json").error["code"] == "file_exists"
+    assert poolctl(*arguments, "--set=seed=1", "--json").error["code"] == "file_exists"
     same = ("--base", network, "--force", "--json")
     assert poolctl(*arguments, *same).error["code"] == "usage", "the base is an input"
     other = ("train", "network", "gaze", eyes, "-o", tmp_path / "a.safetensors", *SHORT, "--json")
-    assert poolctl(*other, "--set", "architecture=lenet").error["code"] == "invalid_input"
-    assert poolctl(*other, "--set", "validation=1").error["code"] == "invalid_input"
+    assert poolctl(*other, "--set=architecture=lenet").error["code"] == "invalid_input"
+    assert poolctl(*other, "--set=validation=1").error["code"] == "invalid_input"
     assert poolctl("train", "network", "gaze", tmp_path / "none", "--json").code == 4
 
 
@@ -59,7 +59,7 @@ def test_a_training_replaces_only_its_own(
 def test_errors_are_measured_kept_and_sent(
     eyes: Path, network: Path, tmp_path: Path, poolctl: Run
 ) -> None:
-    held = ("evaluate", network, eyes, "--sessions", "held-out", "--set", "resamples=20")
+    held = ("evaluate", network, eyes, "--sessions", "held-out", "--set=resamples=20")
     shown = poolctl(*held, "--save", "--output", tmp_path / "scores")
     assert re.match(
         r"\S+ is off by [\d.]+ degrees, the constant mean gaze by [\d.]+\.\n", shown.out
@@ -80,25 +80,8 @@ def test_errors_are_measured_kept_and_sent(
     one = poolctl("evaluate", network, eyes, "--persons", "p01", "--json").data["items"][0]
     assert [person["person"] for person in one["persons"]] == ["p01"]
     assert one["training_images"] > 0
-    for wrong in (("--sessions", "s9"), ("--persons", "p9"), ("--set", "normaliser=box")):
+    for wrong in (("--sessions", "s9"), ("--persons", "p9"), ("--set=normaliser=box",)):
         assert poolctl("evaluate", network, eyes, *wrong, "--json").code == 2
-
-
-@pytest.mark.usefixtures("_logged_in")
-def test_networks_of_one_architecture_are_found_in_the_pool(
-    eyes: Path, network: Path, poolctl: Run
-) -> None:
-    wide = network.with_name("wide.safetensors")
-    arguments = ("train", "network", "gaze", eyes, "-o", wide, *SHORT[2:], "--set", "epochs=1")
-    assert poolctl(*arguments, "--set", "architecture=gaze-lenet-wide").code == 0
-    version = poolctl("upload", wide, "--name", "wide", "--json").data["version"]
-    assert version["fingerprint"]["architecture"] == "gaze-lenet-wide"
-    assert version["fingerprint"]["parameters"] == 2_922_106
-    near = poolctl("models", "ls", "--mergeable-with", wide, "--json").data["items"]
-    assert [model_["name"] for model_ in near] == ["wide"]
-    told = poolctl("inspect", wide).out
-    assert "gaze-lenet-wide" in told
-    assert "2922106" in told
 
 
 def test_gaze_is_found_in_data(

@@ -33,8 +33,7 @@ def post(client: httpx.Client, model: str, value: float = 0.5, **fields: Any) ->
 def matrix(client: httpx.Client, **query: Any) -> dict[str, Any]:
     answer = client.get("/api/v1/evaluations", params={"score": "recall", **query})
     assert answer.status_code == 200, answer.text
-    body: dict[str, Any] = answer.json()
-    return body
+    return answer.json()
 
 
 def cells(row: dict[str, Any]) -> list[tuple[str, str, float]]:
@@ -146,8 +145,7 @@ def test_a_digest_does_not_reveal_the_scores_of_a_private_copy(pool: PoolDriver)
     assert [item["site"] for item in items] == ["eval-q"]
     [row] = matrix(other, name="same")["rows"]
     assert cells(row) == [("eval-q", "ward", 0.9)]
-    card = other.get("/api/v1/models/eval-q/same/versions/1/card").text
-    assert "eval-p" not in card
+    assert "eval-p" not in other.get("/api/v1/models/eval-q/same/versions/1/card").text
     kept = pool.member("eval-p").get("/api/v1/models/eval-p/private/versions/1/evaluations").json()
     assert [item["site"] for item in kept["items"]] == ["eval-q", "eval-p"]
 

@@ -1,13 +1,13 @@
-"""Clients that stall, that are many, or that ask for long work: the others are answered."""
+"""Clients that stall, that are many, that ask for long work, or that a stop of the server meets."""
 
 import asyncio
 import os
 import resource
 import signal
 import socket
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from http.client import HTTPResponse
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -19,7 +19,7 @@ from starlette.types import Receive, Scope, Send
 
 from pool_server.http import session
 from pool_server.http.connections import Connections, raise_descriptor_limit
-from tests.pool_server.model_files import network_bytes
+from tests.pool_server.model_files import network_bytes, sha256
 from tests.pool_server.pool_driver import (
     announce,
     error_of,
@@ -30,11 +30,14 @@ from tests.pool_server.pool_driver import (
     upload,
 )
 from tests.pool_server.server_process import child_of
+from tests.waiting import wait_until
 
 HALF_SENT = 1300
 SLOW_CHECKS = 12
 TIMEOUT_S = 540.0
 MOST = 8
+# More than the system keeps on the way from one process to the other.
+ENTRIES = 4_000_000  # 16 MB
 HALF_HEAD = b"GET /healthz HTTP/1.1\r\nHost: po"
 HALF_BODY = b"POST /api/v1/sites HTTP/1.1\r\nHost: pool\r\nContent-Length: 100\r\n\r\n{"
 
@@ -46,9 +49,9 @@ def connected(url: str, sent: bytes) -> socket.socket:
     return connection
 
 
-def request(method: str, path: str, secret: str | None) -> bytes:
+def request(method: str, path: str, secret: str | None, length: int = 0) -> bytes:
     head = [f"{method} {path} HTTP/1.1", "Host: pool", f"Authorization: Bearer {secret}"]
-    return "\r\n".join([*head, "Content-Length: 0", "", ""]).encode()
+    return "\r\n".join([*head, f"Content-Length: {length}", "", ""]).encode()
 
 
 def answer_on(connection: socket.socket) -> HTTPResponse:
@@ -190,9 +193,7 @@ def test_failures_to_accept_fill_no_log(tmp_path: Path) -> None:
         resource.prlimit(server.pid, resource.RLIMIT_NOFILE, (open_now, limits[1]))
         for _ in range(10):
             stack.enter_context(connected(url, HALF_HEAD))
-        end_s = time.monotonic() + TIMEOUT_S
-        while "no new connections" not in log.read_text():
-            assert time.monotonic() < end_s
+        wait_until(lambda: "no new connections" in log.read_text())
         resource.prlimit(server.pid, resource.RLIMIT_NOFILE, limits)
         with connected(url, request("GET", "/healthz", secret)) as late, answer_on(late) as answer:
             assert answer.status == 200
@@ -210,3 +211,39 @@ def test_the_limit_of_descriptors_is_raised() -> None:
         assert raised == min(hard, 65_536) or hard == resource.RLIM_INFINITY
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_a_server_that_stops_finishes_open_requests(tmp_path: Path) -> None:
+    content, coming = network_bytes(ENTRIES), network_bytes(ENTRIES)
+    half = len(coming) // 2
+    with (
+        pool_process(tmp_path, POOL_SERVER_GRACEFUL_STOP_S="60") as (server, url, secret),
+        open_client(url, secret) as client,
+    ):
+        upload(client, "admin/kept", content)
+        opened = announce(client, "admin/coming", coming).json()
+        put = request("PUT", opened["parts"][0]["url"], secret, len(coming))
+        get = request("GET", "/api/v1/models/admin/kept/versions/1/content", secret)
+        with (
+            connected(url, put + coming[:half]) as sending,
+            connected(url, get) as receiving,
+            answer_on(receiving) as download,
+        ):
+            first = download.read(1000)
+            assert client.get("/readyz").status_code == 200
+            server.send_signal(signal.SIGTERM)
+            # By a connection of its own each time, as whoever looks from outside.
+            ask = partial(httpx.get, f"{url}/readyz", trust_env=False, timeout=TIMEOUT_S)
+            wait_until(lambda: ask().status_code != 200)
+            refused = ask()
+            assert error_of(refused) == (503, "stopping")
+            assert "requests under way" in refused.json()["error"]["message"]
+            assert refused.headers["connection"] == "close"
+            sending.sendall(coming[half:])
+            with answer_on(sending) as response:
+                assert response.status == 204
+            assert sha256(first + download.read()) == sha256(content)
+        assert server.wait(540) == 0
+    with pool_process(tmp_path) as (_, url, _none), open_client(url, secret) as client:
+        resumed = announce(client, "admin/coming", coming).json()
+        assert [part["received"] for part in resumed["parts"]] == [True]

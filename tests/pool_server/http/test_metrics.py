@@ -55,18 +55,6 @@ def test_requests_are_counted_by_their_route(embedded_pool: PoolDriver) -> None:
         assert name not in answer.text
 
 
-def test_anonymous_paths_add_no_series(embedded_pool: PoolDriver) -> None:
-    pool = embedded_pool
-    nobody = pool.client(None)
-    nobody.get("/json/a/b")
-    before = pool.admin.get("/metrics").text
-    for number in range(50):
-        assert nobody.get(f"/json/{number}/models/x", follow_redirects=False).status_code == 303
-    after = pool.admin.get("/metrics").text
-    assert 'route="/json/{path:path}"' in after
-    assert len(samples(after)) - len(samples(before)) < 10
-
-
 def test_stored_models_and_refusals_are_counted(tmp_path: Path) -> None:
     with pool_in_process(tmp_path) as pool:
 

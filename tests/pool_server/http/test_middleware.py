@@ -3,8 +3,6 @@
 import json
 import logging
 import time
-import tracemalloc
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -54,32 +52,6 @@ def test_who_does_not_say_who_it_is_sends_little(pool: PoolDriver) -> None:
     assert error_of(nobody.post(accept, content=body)) == (413, "too_large")
     assert error_of(pool.admin.post(accept, content=body)) == (413, "too_large")
     assert error_of(nobody.post(accept, json={"secret": "x"}))[0] != 413
-
-
-@pytest.mark.parametrize("prefix", ["", "/api/v1"])
-def test_a_part_is_not_read_as_a_form_before_its_sender_is_known(
-    pool: PoolDriver, prefix: str
-) -> None:
-    read = 0
-
-    def body() -> Iterator[bytes]:
-        nonlocal read
-        for _ in range(64):
-            read += 1
-            yield b"a=b&" * (1 << 18)
-
-    tracemalloc.start()
-    try:
-        answer = pool.client(None).put(
-            f"{prefix}/uploads/{'0' * 32}/parts/1",
-            content=body(),
-            headers={"Content-Type": "application/x-www-form-urlencoded"},
-        )
-        _, peak_bytes = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    assert answer.status_code in (401, 403)
-    assert peak_bytes < 16 << 20
 
 
 def test_unknown_names_are_counted_before_they_are_described(pool: PoolDriver) -> None:

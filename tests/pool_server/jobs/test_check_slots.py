@@ -1,4 +1,4 @@
-"""The order in which uploaded files are checked."""
+"""The order in which uploaded files are checked, and the lease of work."""
 
 import asyncio
 import threading
@@ -6,8 +6,10 @@ from functools import partial
 
 import pytest
 
-from pool_server.errors import ServerBusyError
+from pool_server.errors import DatabaseUnavailableError, ServerBusyError
+from pool_server.jobs.background import keep_renewed
 from pool_server.jobs.check_slots import LARGE_BYTES, CheckSlots
+from pool_server.settings import PoolSettings
 
 
 def test_a_site_never_has_the_last_slot_and_the_one_with_fewest_is_next() -> None:
@@ -97,3 +99,19 @@ def test_a_small_file_waits_behind_no_large_ones_of_others() -> None:
         await asyncio.gather(*checks)
 
     asyncio.run(asyncio.wait_for(run(), 60))
+
+
+def test_a_lease_is_renewed_also_after_a_failure() -> None:
+    renewed = threading.Semaphore(0)
+    first = True
+
+    def renew() -> None:
+        nonlocal first
+        renewed.release()
+        if first:
+            first = False
+            raise DatabaseUnavailableError("the database does not answer")
+
+    with keep_renewed(PoolSettings.model_construct(lease_s=0.03), "a test", renew):
+        for _ in range(3):
+            assert renewed.acquire(timeout=540)

@@ -18,16 +18,18 @@ from pool_server.jobs.limited import (
     HELPER,
     OUT_OF_MEMORY,
     Limits,
+    StoppedError,
     _describe_end,
     _wait,
-    helper_environment,
     run_limited,
 )
 from tests.conftest import PROJECT_ROOT
+from tests.pool_server.merges.merge_driver import landmark_bytes
 from tests.pool_server.model_files import detector_bytes
 
 CHECK = "pool_server.transfers.checking"
 LIMITS = Limits(4 * 1024**3, 60)
+SECRETS = ("POOL_SERVER_DATABASE_URL", "POOL_TOKEN", "AWS_SECRET_ACCESS_KEY")
 
 
 @pytest.fixture(scope="module")
@@ -40,6 +42,17 @@ def model_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def check(path: Path, limits: Limits = LIMITS, module: str = CHECK) -> dict[str, Any]:
     plan = {"path": str(path), "name": "it"}
     return run_limited(module, plan, limits, activity="reading it")
+
+
+def plan_of_merge(method: str, inputs: list[Path], result: Path) -> dict[str, Any]:
+    sources = [
+        {"path": str(path), "file_name": path.name, "address": None, "weight": 1.0}
+        for path in inputs
+    ]
+    return {
+        "method": method, "options": {}, "format": None, "result": str(result), "inputs": sources,
+        "promised_digest": None, "successor_of": None,
+    }  # fmt: skip
 
 
 def helper_of(model_file: Path) -> int:
@@ -109,13 +122,28 @@ def test_a_program_that_exceeds_its_limits_is_ended(
         os.mkfifo(large)
     else:
         large.write_bytes(bytes(64 * 1024**2))
-    merging = {
-        "method": "mwma", "options": {}, "format": None, "result": str(tmp_path / "result"),
-        "inputs": [{"path": str(large), "file_name": "x", "address": None, "weight": 1.0}] * 2,
-        "promised_digest": None, "successor_of": None,
-    }  # fmt: skip
+    plan = plan_of_merge("mwma", [large, large], tmp_path / "result")
     with pytest.raises(FormatRefusedError, match=message):
-        run_limited("pool_server.jobs.merging", merging, limits, activity="the merge")
+        run_limited("pool_server.jobs.merging", plan, limits, activity="the merge")
+
+
+def test_progress_is_told_while_a_program_runs(tmp_path: Path) -> None:
+    paths = [tmp_path / "first.dat", tmp_path / "second.dat"]
+    paths[0].write_bytes(landmark_bytes(1))
+    # Opening a pipe without a writer waits: the merge stops at its second input.
+    os.mkfifo(paths[1])
+    told: list[tuple[float, str]] = []
+
+    def listen(progress: float, activity: str) -> bool:
+        told.append((progress, activity))
+        return progress == 0
+
+    plan = plan_of_merge("wba-cascade", paths, tmp_path / "result")
+    with pytest.raises(StoppedError):
+        run_limited("pool_server.jobs.merging", plan, LIMITS, activity="the merge", listen=listen)
+    progress, activity = told[-1]
+    assert 0 < progress < 1
+    assert activity == "reading second.dat"
 
 
 def test_the_time_of_a_program_begins_when_the_helper_has_loaded() -> None:
@@ -163,19 +191,13 @@ time.sleep(60)
         stdout=subprocess.PIPE,
         text=True,
         cwd=PROJECT_ROOT,
-        env={**os.environ, "POOL_SERVER_DATABASE_URL": "sqlite://secret"},
+        env={**os.environ, **dict.fromkeys(SECRETS, "hidden-word")},
     ) as server:
         assert server.stdout is not None
         helper = int(server.stdout.readline())
-        assert b"sqlite://secret" not in Path(f"/proc/{helper}/environ").read_bytes()
+        assert b"hidden-word" not in Path(f"/proc/{helper}/environ").read_bytes()
         server.kill()
     end = time.monotonic() + 540
     while Path(f"/proc/{helper}").exists():
         assert time.monotonic() < end, "the helper outlives its server"
         time.sleep(0.05)
-
-
-def test_the_environment_has_no_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("POOL_TOKEN", "pool_secret")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
-    assert not {"POOL_TOKEN", "AWS_SECRET_ACCESS_KEY"} & set(helper_environment())

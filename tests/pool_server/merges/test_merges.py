@@ -13,6 +13,7 @@ import pytest
 
 from aggregators.methods import merge
 from pool_server.merges.running import MergeWorker
+from tests.pool_server.http.test_metrics import samples
 from tests.pool_server.merges.merge_driver import (
     OVER,
     ask,
@@ -147,13 +148,6 @@ def test_impossible_merges_are_refused_at_once(
     assert reason in answer.json()["error"]["message"]
 
 
-def test_a_format_that_the_method_does_not_make(
-    member: httpx.Client, sub_models: list[dict[str, Any]]
-) -> None:
-    answer = ask(member, recipe_of(list(sub_models)), format="safetensors")
-    assert error_of(answer) == (422, "merge_refused")
-
-
 def test_a_model_that_one_may_not_merge(pool: PoolDriver, member: httpx.Client) -> None:
     owner = pool.member("merges-owner")
     theirs = upload(owner, "merges-owner/face", landmark_bytes(30))
@@ -166,17 +160,6 @@ def test_a_model_that_one_may_not_merge(pool: PoolDriver, member: httpx.Client) 
     assert owner.put(path, json={"visibility": "private"}).status_code == 200
     answer = ask(member, recipe_of([theirs]))
     assert "is not in the pool" in answer.json()["error"]["message"]
-
-
-def test_a_merge_that_terms_forbid_is_not_begun(member: httpx.Client) -> None:
-    inputs = [
-        upload(
-            member, f"merges/for-{disease}", landmark_bytes(seed),
-            terms=[{"code": "DUO:0000007", "detail": disease}],
-        )
-        for seed, disease in ((40, "ataxia"), (41, "autism"))
-    ]  # fmt: skip
-    assert error_of(ask(member, recipe_of(inputs))) == (409, "terms_forbid")
 
 
 def test_merges_are_seen_by_their_site_alone(
@@ -250,13 +233,28 @@ def test_a_running_merge_is_cancelled(tmp_path: Path) -> None:
         assert member.get("/api/v1/models/merges/merged").status_code == 404
 
 
-def test_a_merge_that_takes_too_long_is_ended(tmp_path: Path) -> None:
-    with pool_in_process(tmp_path, merge_time_s=0.001) as pool:
+@pytest.mark.parametrize(
+    ("limit", "message"),
+    [
+        ({"merge_time_s": 0.001}, "took longer than the 0.001 s"),
+        ({"merge_memory_bytes": 64 * 1024**2}, "the merge needs more memory than the "),
+    ],
+)
+def test_a_merge_beyond_its_limits_is_ended_and_counted(
+    tmp_path: Path, limit: dict[str, Any], message: str
+) -> None:
+    with pool_in_process(tmp_path, **limit) as pool:
         member = pool.member("merges")
         version = upload(member, "merges/face", landmark_bytes(1))
         job = wait_for(member, ask(member, recipe_of([version])).json()["merge_id"], OVER)
-        assert job["state"] == "failed"
-        assert "took longer than the 0.001 s" in job["refusal"]["message"]
+        assert (job["state"], job["refusal"]["code"]) == ("failed", "merge_refused")
+        assert message in job["refusal"]["message"]
+        assert member.get("/api/v1/models/merges/merged").status_code == 404
+        counted = samples(pool.admin.get("/metrics").text)
+        assert {
+            state: counted["pool_merges_ended_total", (("state", state),)]
+            for state in ("finished", "failed", "cancelled")
+        } == {"finished": 0, "failed": 1, "cancelled": 0}
 
 
 def test_central_merges_can_be_switched_off(tmp_path: Path) -> None:
@@ -291,3 +289,61 @@ def test_a_killed_server_leaves_the_merge_to_the_next(tmp_path: Path) -> None:
         assert job["state"] == "finished"
         assert job["version"] == "pool://merges/merged@1"
         assert not list(scratch.iterdir()), "what was left is cleared up"
+
+
+RESEARCH_ONLY = {"code": "DUO:0000042", "detail": ""}
+CARD = "---\nlicense: cc-by-4.0\n---\n# Merged\n"
+
+
+@pytest.fixture(scope="module")
+def of_two(member: httpx.Client) -> dict[str, Any]:
+    inputs = [
+        upload(member, f"merges/face-{seed}", landmark_bytes(seed), terms=[RESEARCH_ONLY])
+        for seed in (51, 54)
+    ]
+    return recipe_of(list(inputs))
+
+
+def test_all_that_is_said_of_a_result_is_published(
+    pool: PoolDriver, member: httpx.Client, of_two: dict[str, Any]
+) -> None:
+    said: dict[str, Any] = {
+        "description": "Of two sites",
+        "labels": {"population": "infant"},
+        "metrics": {"mean_error": 0.07},
+        "terms": [{"code": "DUO:0000019", "detail": ""}],
+        "visibility": "private",
+        "card": CARD,
+        "draft": True,
+    }
+    asked = ask(member, of_two, name="described", **said)
+    assert asked.status_code == 202, asked.text
+    job = wait_for(member, asked.json()["merge_id"], OVER)
+    assert job["state"] == "finished", job
+    path = "/api/v1/models/merges/described/versions/1"
+    version = member.get(path).json()
+    for name in ("description", "labels", "metrics", "visibility"):
+        assert version[name] == said[name]
+    assert version["state"] == "draft"
+    codes = {term["code"]: term["inherited"] for term in version["terms"]}
+    assert codes == {"DUO:0000019": False, "DUO:0000042": True}
+    assert member.get(f"{path}/card").json()["source"] == CARD
+    assert pool.member("described-other").get(path).status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("said", "refusal"),
+    [
+        ({"terms": [{"code": "DUO:0000004", "detail": ""}]}, (409, "terms_forbid")),
+        ({"labels": {"images": "many"}}, (422, "labels_refused")),
+        ({"format": "safetensors"}, (422, "merge_refused")),
+        ({"card": "---\n[\n---\n"}, (422, "card_refused")),
+        ({"name": "face-51", "visibility": "private"}, (422, "sharing_refused")),
+    ],
+)
+def test_what_cannot_be_said_is_refused_before_the_work(
+    member: httpx.Client, of_two: dict[str, Any], said: dict[str, Any], refusal: tuple[int, str]
+) -> None:
+    before = member.get("/api/v1/merges").json()["items"]
+    assert error_of(ask(member, of_two, **said)) == refusal
+    assert member.get("/api/v1/merges").json()["items"] == before

@@ -54,8 +54,7 @@ def after(monkeypatch: pytest.MonkeyPatch, holder: Any, name: str, act: Callable
 
 def merge_of(client: httpx.Client) -> dict[str, Any]:
     inputs = [upload(client, f"merges/face-{seed}", landmark_bytes(seed)) for seed in (1, 4)]
-    asked: dict[str, Any] = ask(client, recipe_of(inputs)).json()
-    return asked
+    return ask(client, recipe_of(inputs)).json()
 
 
 @pytest.mark.parametrize(

@@ -27,8 +27,8 @@ SITE = "again"
 class Workshop:
     """A site's folder, and the pool to which all of it is sent."""
 
-    def __init__(self, folder: Path, client: httpx.Client, site: str = SITE) -> None:
-        self.folder, self.client, self.site = folder, client, site
+    def __init__(self, folder: Path, client: httpx.Client) -> None:
+        self.folder, self.client = folder, client
 
     def path(self, name: str) -> Path:
         return self.folder / f"{name}.dat"
@@ -45,15 +45,13 @@ class Workshop:
             self.upload(name)
 
     def merged(self, name: str, weights: Mapping[str, float]) -> None:
-        inputs = [self.path(part) for part in weights]
-        chosen = list(weights.values())
+        inputs, chosen = [self.path(part) for part in weights], list(weights.values())
         options = {"step": 1.1}
         merge("wba-cascade", inputs, weights=chosen, options=options, output=self.path(name))
-        self.upload(name, recipe=json.loads(self.recipe(name).to_json()))
+        self.upload(name, recipe=document_of(self.recipe(name)))
 
     def upload(self, name: str, **fields: Any) -> None:
-        content = self.path(name).read_bytes()
-        upload(self.client, f"{self.site}/{name}", content, file_name=f"{name}.dat", **fields)
+        upload(self.client, f"{SITE}/{name}", self.path(name).read_bytes(), **fields)
 
     def find(self, digest: str) -> Path:
         return next(path for path in self.folder.glob("*.dat") if file_digest(path) == digest)
@@ -64,21 +62,12 @@ class Workshop:
         return replay(self.recipe(name), self.find, output, without=without, **again).recipe
 
     def made_by_pool(self, name: str, recipe: Recipe) -> dict[str, Any]:
-        asked = ask(self.client, document_of(recipe), site=self.site, name=name)
-        assert asked.status_code == 202, asked.text
-        job = wait_for(self.client, asked.json()["merge_id"], OVER)
-        assert job["state"] == "finished", job
-        return job
-
-    def version(self, name: str, number: int) -> dict[str, Any]:
-        path = f"/api/v1/models/{self.site}/{name}/versions/{number}"
-        version: dict[str, Any] = self.client.get(path).json()
-        return version
+        asked = ask(self.client, document_of(recipe), site=SITE, name=name)
+        return wait_for(self.client, asked.json()["merge_id"], OVER)
 
 
 def document_of(recipe: Recipe) -> dict[str, Any]:
-    document: dict[str, Any] = json.loads(recipe.to_json())
-    return document
+    return json.loads(recipe.to_json())
 
 
 def test_the_pool_makes_successors(pool: PoolDriver, tmp_path: Path) -> None:
@@ -113,7 +102,8 @@ def test_the_pool_makes_successors(pool: PoolDriver, tmp_path: Path) -> None:
     assert at_home.output is not None
     assert there["digest"] == at_home.output.digest
     for name in ("third", "fourth"):
-        old, new = shop.version(name, 1), shop.version(name, 2)
+        versions = f"/api/v1/models/{SITE}/{name}/versions"
+        old, new = (shop.client.get(f"{versions}/{number}").json() for number in (1, 2))
         assert [flag["reason"] for flag in old["flags"]] == ["consent-withdrawn"]
         assert old["successors"] == [new["address"]]
         assert (new["flags"], new["state"]) == ([], "available")

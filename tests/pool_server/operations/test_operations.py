@@ -82,8 +82,7 @@ def answers_of(client: httpx.Client) -> list[Any]:
 
 
 def audit_of(admin: httpx.Client) -> list[dict[str, Any]]:
-    entries: list[dict[str, Any]] = admin.get(f"{API}/audit?limit=200").json()["items"]
-    return entries
+    return admin.get(f"{API}/audit?limit=200").json()["items"]
 
 
 def without_use(document: Any) -> Any:
@@ -133,8 +132,7 @@ def test_a_pool_moves_to_the_other_shape(
         assert rest == audit
         assert (told["actor"], told["action"]) == ("admin/command-line", "pool.restore")
         assert told["details"]["snapshot"] == made.snapshot.name
-        content = member.get(f"{API}/models/ops-a/gaze/versions/1/content")
-        assert content.content == CONTENT
+        assert member.get(f"{API}/models/ops-a/gaze/versions/1/content").content == CONTENT
         # Rows are counted on from those that came back.
         assert upload(member, "ops-a/gaze")["version"] == 2
         assert upload(member, "ops-a/new")["version"] == 1
@@ -235,15 +233,13 @@ def test_garbage_is_every_file_without_a_record(filled: PoolDriver) -> None:
         assert opened.status_code == 201
         send_parts(member, opened.json(), again)
         assert collect_garbage(pool, remove=False).digests == (doomed["digest"],)
-        garbage = collect_garbage(pool, remove=True)
-        assert garbage.removed == (doomed["digest"],)
+        assert collect_garbage(pool, remove=True).removed == (doomed["digest"],)
         [told, *_] = filled.admin.get(f"{API}/audit?action=pool.collect-garbage").json()["items"]
         assert told["details"]["removed"] == [doomed["digest"]]
         assert not pool.storage.has_content(doomed["digest"])
         completed = member.post(f"{API}/uploads/{opened.json()['upload_id']}/complete")
         assert completed.status_code == 201
-        got = member.get(f"{API}/models/ops-a/again-2/versions/1/content")
-        assert got.content == again
+        assert member.get(f"{API}/models/ops-a/again-2/versions/1/content").content == again
         check = check_pool(pool)
     assert check.is_sound
     assert check.problems == ()

@@ -118,7 +118,11 @@ def test_files_are_never_shown_as_pages(pool: PoolDriver) -> None:
         ("//evil", "/"),
         ("https://evil", "/"),
         ("/\\evil", "/"),
+        ("/\\evil.example", "/"),
+        ("/\t/evil.example", "/"),
+        ("/\tx", "/"),
         ("/a\nb", "/"),
+        ("javascript:1", "/"),
         ("", "/"),
     ],
 )

@@ -315,11 +315,6 @@ def test_a_round_is_seen_through(filled: PoolDriver, open_page: Open) -> None:
     assert page.inner_text("h1").startswith("web-b/refined")
 
 
-def test_a_viewer_sees_no_admin_pages(filled: PoolDriver, open_page: Open) -> None:
-    page = open_page(filled.secret("web-a", "viewer"))
-    assert page.locator("nav[aria-label=Main] a").all_inner_texts()[-1] == "Upload"
-
-
 def tab_to(page: Any, selector: str, most: int = 90) -> None:
     """Press Tab until the focused element matches a selector, and check that it shows the focus."""
     for _ in range(most):

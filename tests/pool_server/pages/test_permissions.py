@@ -118,8 +118,7 @@ def test_each_visitor_sees_what_the_api_shows(
         role: 200 if ROLES.index(role) >= ROLES.index(least) else 403 for role in ROLES
     }
     expected |= {"foreign": foreign, "pool admin": admin}
-    statuses = {name: browsers[name].get(path).status_code for name in expected}
-    assert statuses == expected
+    assert {name: browsers[name].get(path).status_code for name in expected} == expected
     stranger = browsers["nobody"].get(path)
     if page != "/":
         assert stranger.status_code == 303
@@ -152,8 +151,7 @@ def test_every_refusal_is_a_page(browsers: dict[str, Browser]) -> None:
         assert "default-src 'none'" in page.headers["content-security-policy"]
         assert page.headers["x-request-id"] in page.text
     # A script gets what it can read, and a program of the API never a page.
-    sent = viewer.post("/uploads", {"name": "x"}, form_on="/account")
-    assert "<h1>" in sent.text
+    assert "<h1>" in viewer.post("/uploads", {"name": "x"}, form_on="/account").text
     csrf = {"x-csrf": viewer.csrf("/account"), "accept": "application/json"}
     answer = viewer.client.post("/uploads", data={"name": "x"}, headers=csrf)
     assert answer.json()["error"]["code"] == "not_allowed"

@@ -144,20 +144,16 @@ def test_a_link_logs_in_once_and_looking_at_it_uses_nothing_up(pool: PoolDriver)
     link = login_link(pool.settings, pool.url, pool.admin_secret).removeprefix(pool.url)
     secret = link.partition("link=")[2]
     browser = Browser(pool)
-    page = browser.get(link)
-    assert page.headers["cache-control"] == "no-store"
+    assert browser.get(link).headers["cache-control"] == "no-store"
     assert browser.get("/account").status_code == 303
     assert browser.post("/login", {"link": secret}).status_code == 303
     assert browser.get("/account").status_code == 200
     assert Browser(pool).post("/login", {"link": secret}).status_code == 401
 
 
-@pytest.mark.parametrize(
-    "path", ["https://evil.example", "//evil.example", "/\\evil.example", "javascript:1", "/\tx"]
-)
-def test_a_log_in_leads_nowhere_else(pool: PoolDriver, path: str) -> None:
+def test_a_log_in_leads_nowhere_else(pool: PoolDriver) -> None:
     token = pool.secret("leads", "viewer")
-    answer = Browser(pool).post("/login", {"token": token, "next": path})
+    answer = Browser(pool).post("/login", {"token": token, "next": "/\\evil.example"})
     assert answer.headers["location"] == "/"
 
 

@@ -1,15 +1,14 @@
 """The cost of a page: bytes sent, and statements run by the database."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any
 
 import pytest
-from sqlalchemy import Engine, event
+from sqlalchemy import Engine
 
 from tests.pool_server.merges.merge_driver import landmark_bytes
 from tests.pool_server.pages.browser import Browser, member_browser
 from tests.pool_server.pool_driver import PoolDriver, pool_in_process, upload
+from tests.pool_server.statements import recorded_statements
 
 ROWS = 6
 MOST_STATEMENTS = {
@@ -22,23 +21,8 @@ MOST_STATEMENTS = {
 }
 
 
-@contextmanager
-def statements() -> Iterator[list[str]]:
-    """Collect the statements that any database of this process runs meanwhile."""
-    executed: list[str] = []
-
-    # The pool looks for merges to do meanwhile, whatever a page asks.
-    others = ("BEGIN", "COMMIT", "ROLLBACK", "PRAGMA", "SAVEPOINT", "SELECT merge_jobs.id \n")
-
-    def keep(_connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
-        if not statement.startswith(others):
-            executed.append(statement)
-
-    event.listen(Engine, "before_cursor_execute", keep)
-    try:
-        yield executed
-    finally:
-        event.remove(Engine, "before_cursor_execute", keep)
+# The pool looks for merges to do meanwhile, whatever a page asks.
+OTHERS = ("BEGIN", "COMMIT", "ROLLBACK", "PRAGMA", "SAVEPOINT", "SELECT merge_jobs.id \n")
 
 
 @pytest.fixture(scope="module")
@@ -62,9 +46,10 @@ def test_a_page_runs_few_statements_for_any_number_of_rows(
 ) -> None:
     _, browser = visited
     browser.get(path)
-    with statements() as executed:
+    with recorded_statements(Engine) as executed:
         assert browser.get(path).status_code == 200
-    assert len(executed) <= MOST_STATEMENTS[path], "\n\n".join(executed)
+    asked = [statement for statement in executed if not statement.startswith(OTHERS)]
+    assert len(asked) <= MOST_STATEMENTS[path], "\n\n".join(asked)
 
 
 def test_pages_weigh_little(visited: tuple[PoolDriver, Browser]) -> None:

@@ -1,4 +1,4 @@
-"""Reading filters never fails in any way but one."""
+"""Filters, cursors and addresses are read as they were written, or refused."""
 
 import contextlib
 from collections.abc import Callable
@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pool_server.errors import QueryError
+from pool_server.http.parameters import read_cursor, write_cursor
 from pool_server.registry.query import (
     MergeKey,
     Order,
@@ -18,6 +19,7 @@ from pool_server.registry.query import (
     read_merge_key,
     read_metric,
 )
+from pool_server.wire.names import ModelAddress
 
 
 @pytest.mark.parametrize(
@@ -57,3 +59,25 @@ def test_cursors_by_age_come_back(word: str, version_id: int) -> None:
 def test_cursors_by_metric_come_back(value: float, version_id: int) -> None:
     order, position = Order.parse("-metric.mean_error"), Position(value, version_id)
     assert order.read_cursor(order.write_cursor(position)) == position
+
+
+@given(st.integers(min_value=1, max_value=10**18 - 1))
+def test_a_cursor_holds_its_row(row: int) -> None:
+    assert read_cursor(write_cursor(row)) == row
+
+
+@given(st.text(max_size=60))
+def test_anything_else_is_refused(text: str) -> None:
+    try:
+        row = read_cursor(text)
+    except QueryError:
+        return
+    assert write_cursor(row).rstrip("=") == text.rstrip("=")
+
+
+@pytest.mark.parametrize("reference", ["", "@2", "@best", f"@sha256:{'0' * 64}"])
+def test_an_address_ends_where_it_ends(reference: str) -> None:
+    address = f"pool://site-a/face-68{reference}"
+    assert str(ModelAddress.parse(address)) == address
+    with pytest.raises(ValueError, match="is not a model address"):
+        ModelAddress.parse(f"{address}\n")

@@ -150,8 +150,7 @@ def test_a_cursor_is_valid_for_one_order_only(shelf: PoolDriver) -> None:
 def facets(pool: PoolDriver, **query: Any) -> dict[str, Any]:
     answer = pool.admin.get("/api/v1/models/facets", params=query)
     assert answer.status_code == 200, answer.text
-    body: dict[str, Any] = answer.json()
-    return body
+    return answer.json()
 
 
 def test_facets_count_the_versions_of_a_listing(shelf: PoolDriver) -> None:
@@ -223,3 +222,19 @@ def test_the_number_of_queries_does_not_grow_with_rows(shelf: PoolDriver, tmp_pa
     # Where a page is not full at once, the finder makes up to three more queries.
     assert all(abs(many - few) <= 3 for few, many in zip(*counts, strict=True)), counts
     assert counts[1][1] <= 16, counts
+
+
+def test_pages_have_no_gaps_while_versions_are_added(pool: PoolDriver) -> None:
+    lab = pool.member("lab-p")
+    before = [f"lab-p/m{upload(lab, 'lab-p/m')['version']}" for _ in range(4)][::-1]
+    seen: list[str] = []
+    cursor = None
+    while True:
+        query = {"site": "lab-p", "limit": 2} | ({"cursor": cursor} if cursor else {})
+        page = pool.admin.get("/api/v1/models", params=query).json()
+        seen += [f"lab-p/m{item['version']}" for item in page["items"]]
+        cursor = page["next_cursor"]
+        if cursor is None:
+            break
+        upload(lab, "lab-p/m")
+    assert seen == before

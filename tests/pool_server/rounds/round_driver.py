@@ -75,8 +75,7 @@ def start_round(
     }
     answer = pool.member(sites[0]).post("/api/v1/rounds", json=request)
     assert answer.status_code == 201, answer.text
-    started: dict[str, Any] = answer.json()
-    return started
+    return answer.json()
 
 
 def upload_base(pool: PoolDriver, name: str, seed: int = 1) -> tuple[ShapePredictor, str]:
@@ -145,8 +144,7 @@ def take_back(client: httpx.Client, key: str, site: str) -> httpx.Response:
 def show(client: httpx.Client, key: str) -> dict[str, Any]:
     answer = client.get(f"/api/v1/rounds/{key}")
     assert answer.status_code == 200, answer.text
-    shown: dict[str, Any] = answer.json()
-    return shown
+    return answer.json()
 
 
 def states(shown: dict[str, Any]) -> dict[str, str]:

@@ -75,8 +75,7 @@ def test_listings_are_paged_and_filtered(
     assert client.get("/api/v1/rounds", params={"state": "odd"}).status_code == 422
     page = client.get("/api/v1/rounds", params={"limit": 3}).json()
     rest = client.get("/api/v1/rounds", params={"cursor": page["next_cursor"]}).json()
-    identifiers = [item["round_id"] for item in page["items"] + rest["items"]]
-    assert identifiers == keys[::-1]
+    assert [item["round_id"] for item in page["items"] + rest["items"]] == keys[::-1]
 
 
 @pytest.mark.both_shapes(slow=True)
@@ -179,22 +178,6 @@ def test_an_upload_is_completed_where_it_belongs(
         assert error_of(client.post(path)) == (404, "upload_not_found"), path
     response = client.post(f"/api/v1/rounds/{key}/contributions/uploads/{identifier}/complete")
     assert response.status_code == 201
-
-
-def test_an_interrupted_contribution_can_be_resumed(
-    pool: PoolDriver, base: tuple[ShapePredictor, str]
-) -> None:
-    key = start_round(pool, base[1])["round_id"]
-    client = pool.member(SITES[0])
-    content = contribution_bytes(base[0], 11)
-    opened = announce_contribution(client, key, SITES[0], content)
-    again = announce_contribution(client, key, SITES[0], content)
-    assert (opened.status_code, again.status_code) == (201, 200)
-    assert again.json()["upload_id"] == opened.json()["upload_id"]
-    early = client.post(
-        f"/api/v1/rounds/{key}/contributions/uploads/{opened.json()['upload_id']}/complete"
-    )
-    assert error_of(early) == (409, "upload_incomplete")
 
 
 STRANGERS = {"a network": network_bytes(seed=5), "noise": b"not a contribution" * 10}

@@ -35,8 +35,7 @@ def post(
 def posts(client: httpx.Client, key: str, after: int = 0) -> list[dict[str, Any]]:
     answer = client.get(f"{SESSIONS}/{key}/posts", params={"after": after})
     assert answer.status_code == 200, answer.text
-    items: list[dict[str, Any]] = answer.json()["items"]
-    return items
+    return answer.json()["items"]
 
 
 def announce_file(client: httpx.Client, key: str, site: str, content: bytes) -> httpx.Response:

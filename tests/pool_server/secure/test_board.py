@@ -54,8 +54,7 @@ def test_sites_exchange_messages_and_files(pool: PoolDriver) -> None:
     content = os.urandom(300_000)
     assert send_file(lab, key, SITES[0], content).status_code == 201
     assert send_file(lab, key, SITES[0], content).json()["state"] == "complete"
-    fetched = fetch_file(server, key, content)
-    assert fetched.content == content
+    assert fetch_file(server, key, content).content == content
 
 
 @pytest.mark.both_shapes
@@ -91,8 +90,7 @@ def test_a_session_is_there_for_its_sites_only(pool: PoolDriver) -> None:
     foreign, content = start_session(lab, SITES[:2], "members of another"), os.urandom(99)
     assert send_file(lab, foreign, SITES[0], content).status_code == 201
     assert error_of(fetch_file(lab, key, content)) == (404, "file_not_found")
-    viewer = pool.member(SITES[0], "viewer")
-    assert post(viewer, key, SITES[0], "share").status_code == 403
+    assert post(pool.member(SITES[0], "viewer"), key, SITES[0], "share").status_code == 403
 
 
 def test_a_descriptor_stands_for_one_session(pool: PoolDriver) -> None:

@@ -48,13 +48,11 @@ def statement_of(address: str, content: bytes, **said: Any) -> Statement:
         "size_bytes": len(content),
         "signed_at": datetime(2026, 3, 1, tzinfo=UTC),
     }
-    predicate = ModelPredicate(**fields | said)
-    return Statement.of(f"{name}.bin", sha256(content), predicate)
+    return Statement.of(f"{name}.bin", sha256(content), ModelPredicate(**fields | said))
 
 
 def signed(statement: Statement, key: PrivateKey) -> dict[str, Any]:
-    envelope = sign_statement(statement, key)
-    return {"envelope": envelope.model_dump(mode="json")}
+    return {"envelope": sign_statement(statement, key).model_dump(mode="json")}
 
 
 def upload_signed(

@@ -338,3 +338,33 @@ def test_a_file_of_more_pieces_than_fit_in_memory_is_read_in_their_order(
     with (tmp_path / "copy").open("w+b", buffering=0) as file:
         assert fetch_and_hash(storage.bucket, key, file) == hashlib.sha256(content).hexdigest()
     assert (tmp_path / "copy").read_bytes() == content
+
+
+@pytest.mark.parametrize(
+    ("style", "endpoint_url", "expected"),
+    [
+        ("virtual", "https://s3.example.org", "https://face-pool.s3.example.org/"),
+        ("path", "https://s3.example.org", "https://s3.example.org/face-pool/"),
+        ("virtual", "", "https://face-pool.s3.eu-central-1.amazonaws.com/"),
+        ("auto", "", "https://face-pool.s3.eu-central-1.amazonaws.com/"),
+        ("path", "", "https://s3.eu-central-1.amazonaws.com/face-pool/"),
+        # An address of numbers has no names below it.
+        ("auto", "http://127.0.0.1:9000", "http://127.0.0.1:9000/face-pool/"),
+        ("virtual", "http://127.0.0.1:9000", "http://127.0.0.1:9000/face-pool/"),
+    ],
+)
+def test_forms_of_addresses(style: str, endpoint_url: str, expected: str, tmp_path: Path) -> None:
+    storage: Any = open_storage(
+        PoolSettings(
+            data_folder=tmp_path,
+            storage="s3",
+            s3_bucket="face-pool",
+            s3_region="eu-central-1",
+            s3_endpoint_url=endpoint_url,
+            s3_addressing_style=style,
+            s3_access_key_id="key",
+            s3_secret_access_key="secret",
+        )
+    )
+    url = storage.bucket.sign_url("get_object", storage._lifetime, "blobs/01/0123")
+    assert url.startswith(f"{expected}blobs/01/0123?")

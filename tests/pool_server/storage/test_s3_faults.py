@@ -51,8 +51,7 @@ def faulty_pool(
         patch.setattr(s3_bucket, "READ_TIMEOUT_S", 4.0)
         patch.setattr(s3_bucket, "PAUSE_S", 1)
         with pool_in_process(tmp_path_factory.mktemp("faults"), **settings) as pool:
-            member = pool.member("site-a")
-            assert upload(member, "first", CONTENT).is_success
+            assert upload(pool.member("site-a"), "first", CONTENT).is_success
             yield pool
 
 
@@ -96,8 +95,7 @@ def merge(client: httpx.Client, name: str) -> dict[str, Any]:
         "inputs": [{"digest": sha256(CONTENT)}],
     }
     request = {"site": "site-a", "name": name, "recipe": recipe}
-    job: dict[str, Any] = client.post(f"{API}/merges", json=request).json()
-    return job
+    return client.post(f"{API}/merges", json=request).json()
 
 
 def end_of(client: httpx.Client, job: dict[str, Any]) -> dict[str, Any]:

@@ -52,8 +52,7 @@ def withdraw(pool: PoolDriver, site: str, name: str, reason: str) -> Any:
 
 def show(pool: PoolDriver, site: str, name: str) -> dict[str, Any]:
     path = f"/api/v1/models/{site}/{name}/versions/1"
-    version: dict[str, Any] = pool.member(site).get(path).json()
-    return version
+    return pool.member(site).get(path).json()
 
 
 def test_a_private_copy_without_recipe_blocks_nothing(pool: PoolDriver, made: Merge) -> None:

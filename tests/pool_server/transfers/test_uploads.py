@@ -4,6 +4,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from sqlalchemy import select
 
@@ -60,8 +61,7 @@ def test_a_file_becomes_a_version_with_all_that_was_said(pool: PoolDriver) -> No
     assert version["created_by"] == "up-1/test-contributor"
     assert not version["has_recipe"]
     assert versions(pool, "up-1/gaze") == [listed(version)]
-    downloaded = pool.admin.get("/api/v1/models/up-1/gaze/versions/1/content")
-    assert downloaded.content == content
+    assert pool.admin.get("/api/v1/models/up-1/gaze/versions/1/content").content == content
 
 
 def test_a_detector_is_read_too(pool: PoolDriver) -> None:
@@ -99,8 +99,7 @@ def test_an_interrupted_upload_goes_on(pool: PoolDriver) -> None:
     assert completed["version"]["labels"] == {"said": "later"}
     assert completed["state"] == "complete"
     assert client.get(f"/api/v1/uploads/{opened['upload_id']}").json() == completed
-    again = complete(client, opened)
-    assert again.json()["version"] == completed["version"]
+    assert complete(client, opened).json()["version"] == completed["version"]
 
 
 def test_the_same_file_again_is_the_same_version(pool: PoolDriver) -> None:
@@ -127,11 +126,6 @@ def test_a_file_known_elsewhere_is_not_sent_again(pool: PoolDriver) -> None:
     assert version["mergeable_by"] == first["mergeable_by"]
 
 
-def test_versions_count_up_within_a_model(pool: PoolDriver) -> None:
-    numbers = [upload(pool.member("up-7"), "up-7/gaze")["version"] for _ in range(3)]
-    assert numbers == [1, 2, 3]
-
-
 def test_a_model_stays_of_one_kind(pool: PoolDriver) -> None:
     client = pool.member("up-8")
     upload(client, "up-8/gaze")
@@ -142,6 +136,7 @@ def test_a_model_stays_of_one_kind(pool: PoolDriver) -> None:
     assert len(versions(pool, "up-8/gaze")) == 1
 
 
+@pytest.mark.both_shapes
 def test_another_digest_is_refused_for_good(pool: PoolDriver) -> None:
     client, content = pool.member("up-9"), network_bytes()
     opened = announce(client, "up-9/gaze", content).json()
@@ -151,6 +146,7 @@ def test_another_digest_is_refused_for_good(pool: PoolDriver) -> None:
     assert sha256(content) in refused.json()["error"]["message"]
     assert client.get(f"/api/v1/uploads/{opened['upload_id']}").json()["state"] == "refused"
     assert error_of(complete(client, opened)) == (409, "upload_closed")
+    assert error_of(send_part(client, opened, 1, content)) == (409, "upload_closed")
     assert upload(client, "up-9/gaze", content)["version"] == 1
 
 
@@ -283,3 +279,40 @@ def test_published_and_refused_uploads_are_in_the_audit(pool: PoolDriver) -> Non
         ("up-18/gaze@1", "done"),
         ("up-18/gaze", "refused"),
     ]
+
+
+PATH = "/api/v1/uploads"
+
+
+def waiting(client: httpx.Client, **parameters: Any) -> list[dict[str, Any]]:
+    answer = client.get(PATH, params=parameters)
+    assert answer.status_code == 200, answer.text
+    return answer.json()["items"]
+
+
+@pytest.fixture(scope="module")
+def begun(pool: PoolDriver) -> list[str]:
+    """Begin uploads to two sites in turn; return the identifiers, newest first."""
+    started = []
+    for number in range(5):
+        for site in ("waiting-a", "waiting-b"):
+            opened = announce(pool.member(site), f"{site}/gaze-{number}", b"x" * (number + 1))
+            started.append(opened.json()["upload_id"])
+    upload(pool.member("waiting-a"), "waiting-a/whole")
+    return started[::-1]
+
+
+def test_each_site_sees_its_own_and_admins_see_all(pool: PoolDriver, begun: list[str]) -> None:
+    member = pool.member("waiting-a")
+    of_site = waiting(member)
+    assert [upload["upload_id"] for upload in of_site] == begun[1::2], "and no complete ones"
+    assert of_site == waiting(member, site="waiting-a")
+    newest = of_site[0]
+    assert newest["name"] == "gaze-4"
+    assert newest["created_by"] == "waiting-a/test-contributor"
+    assert (newest["state"], newest["purpose"], newest["size_bytes"]) == ("receiving", "version", 5)
+    assert error_of(member.get(PATH, params={"site": "waiting-b"})) == (403, "not_allowed")
+    assert waiting(pool.admin, site="waiting-a") == of_site
+    everybody = [upload["upload_id"] for upload in waiting(pool.admin)]
+    assert [upload_id for upload_id in everybody if upload_id in begun] == begun
+    assert error_of(pool.admin.get(PATH, params={"site": "nowhere"})) == (404, "site_not_found")

@@ -24,8 +24,7 @@ ADMIN = Caller("0" * 16, "first-admin", 1, "admin", "admin", None, pool_wide=Tru
 
 
 def lineage_of(pool: PoolDriver, name: str) -> dict[str, Any]:
-    body: dict[str, Any] = pool.admin.get(f"/api/v1/models/kin/{name}/versions/1/lineage").json()
-    return body
+    return pool.admin.get(f"/api/v1/models/kin/{name}/versions/1/lineage").json()
 
 
 @pytest.mark.both_databases

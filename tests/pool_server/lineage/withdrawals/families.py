@@ -49,8 +49,7 @@ class Family:
         path = f"/api/v1/models/{self.address(name)}/versions/{number}"
         answer = self.pool.admin.get(path)
         assert answer.status_code == 200, answer.text
-        body: dict[str, Any] = answer.json()
-        return body
+        return answer.json()
 
     def download(self, name: str, by: str, number: int = 1) -> httpx.Response:
         path = f"/api/v1/models/{self.address(name)}/versions/{number}/content"

@@ -1,7 +1,8 @@
-"""Withdrawing a version: its flags, its events, and its effect on downloads."""
+"""Withdrawing a version: its flags and events, downloads, copies elsewhere, hidden versions."""
 
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import httpx
 import pytest
@@ -146,8 +147,7 @@ def test_later_merges_are_flagged_at_once(pool: PoolDriver) -> None:
 def test_a_withdrawal_cannot_be_undone_only_made_stricter(pool: PoolDriver) -> None:
     family = three_merges(pool, "once")
     assert family.withdraw("a/bad", "quality").status_code == 200
-    again = family.withdraw("a/bad", "data-error")
-    assert error_of(again) == (409, "already_withdrawn")
+    assert error_of(family.withdraw("a/bad", "data-error")) == (409, "already_withdrawn")
     stricter = family.withdraw("a/bad", "security", explanation="It holds a back door.")
     assert stricter.json()["withdrawal"]["effect"] == "refuse"
     assert error_of(family.download("a/bad", by="c")) == (410, "version_withdrawn")
@@ -293,8 +293,7 @@ def test_lineage_shows_withdrawals_and_recipes(pool: PoolDriver) -> None:
 def warning_of(response: httpx.Response) -> str | None:
     """Return the warning of a download: in the pool's own answer, wherever it leads."""
     first = response.history[0] if response.history else response
-    warning: str | None = first.headers.get("x-pool-warning")
-    return warning
+    return first.headers.get("x-pool-warning")
 
 
 def test_withdrawn_versions_cannot_be_merged(pool: PoolDriver) -> None:
@@ -372,3 +371,98 @@ def make_private(pool: PoolDriver, site: str) -> None:
     pool.change(
         update(ModelRecord).where(ModelRecord.site_id == of_site).values(visibility="private")
     )
+
+
+def test_copies_of_models_no_longer_shared_can_be_checked(pool: PoolDriver) -> None:
+    family = Family(pool, "unshared")
+    for name in ("a/bad", "b/good"):
+        family.add(name)
+    family.add("b/merged", "a/bad")
+    family.add("b/clean", "b/good")
+    assert family.download("a/bad", by="d").status_code == 200
+    for site in "ab":
+        make_private(pool, family.site(site))
+    heir = network_bytes()
+    upload(family.member("a"), family.address("a/bad"), heir)
+    named = {"successor": f"{family.address('a/bad')}@2"}
+    family.withdraw("a/bad", "consent-withdrawn", explanation="One family.", **named)
+
+    asked = {"digests": [family.digest(name) for name in ("a/bad", "b/merged", "b/clean")]}
+    answer = family.member("d", "viewer").post("/api/v1/withdrawals/check", json=asked)
+    bad, merged = answer.json()["items"]
+    nameless = f"sha256:{family.digest('a/bad')}"
+    [withdrawn] = bad["withdrawals"]
+    del withdrawn["withdrawn_at"]
+    assert withdrawn == {
+        "address": nameless, "digest": family.digest("a/bad"), "reason": "consent-withdrawn",
+        "effect": "refuse", "explanation": "", "withdrawn_by": "", "successors": [],
+    }  # fmt: skip
+    assert bad["successors"] == []
+    [flag] = merged["flags"]
+    assert (flag["address"], flag["digest"]) == (nameless, family.digest("a/bad"))
+    assert family.prefix not in answer.text
+    site_items = family.member("a").post("/api/v1/withdrawals/check", json=asked).json()["items"]
+    assert site_items[0]["withdrawals"][0]["explanation"] == "One family."
+    assert site_items[0]["successors"] == [f"pool://{family.address('a/bad')}@2"]
+
+
+REASON = {"reason": "Swapped eyes."}
+NOT_FOUND, GONE = (404, "model_not_found"), (410, "version_withdrawn")
+
+
+def path_of(family: Family, name: str) -> str:
+    return f"/api/v1/models/{family.address(name)}/versions/1"
+
+
+def listed(client: httpx.Client, name: str, **query: Any) -> list[tuple[str, str]]:
+    items = client.get("/api/v1/models", params={"name": name, **query}).json()["items"]
+    return [(item["address"], item["state"]) for item in items]
+
+
+def test_a_draft_cannot_be_withdrawn(pool: PoolDriver) -> None:
+    family = Family(pool, "never")
+    family.add("a/early", draft=True)
+    assert error_of(family.withdraw("a/early", "other")) == (409, "wrong_state")
+    assert error_of(family.member("z").get(path_of(family, "a/early"))) == NOT_FOUND
+
+
+def test_a_withdrawal_does_not_publish_quarantined_bytes(pool: PoolDriver) -> None:
+    family = Family(pool, "doubted")
+    family.add("a/doubted")
+    family.add("b/made", "a/doubted")
+    path, foreign = path_of(family, "a/doubted"), family.member("c")
+    assert foreign.get(f"{path}/content").status_code == 200
+    assert pool.admin.post(f"{path}/quarantine", json=REASON).status_code == 200
+    body = family.withdraw("a/doubted", "quality").json()
+    assert body["withdrawal"]["effect"] == "refuse"
+    # That there was such a version, everybody knew; those who have it find out what became of it.
+    assert foreign.get(path).json()["state"] == "withdrawn"
+    assert listed(foreign, "doubted", state="withdrawn", site=family.site("a")) == [
+        (f"pool://{family.address('a/doubted')}@1", "withdrawn")
+    ]
+    for client in (foreign, family.member("a"), pool.admin):
+        assert error_of(client.get(f"{path}/content")) == GONE
+    [flag] = family.version("b/made")["flags"]
+    assert flag["address"] == f"pool://{family.address('a/doubted')}@1"
+    kinds = [item["kind"] for item in foreign.get("/api/v1/events").json()["items"]]
+    assert kinds == ["version.withdrawn"]
+
+
+def test_a_deleted_version_does_not_reveal_its_inputs(pool: PoolDriver) -> None:
+    family = Family(pool, "gone")
+    family.add("a/part")
+    family.add("a/merged", "a/part", draft=True)
+    family.add("b/again", "a/merged")
+
+    def parents_told(site: str) -> set[str]:
+        lineage = family.member(site).get(f"{path_of(family, 'b/again')}/lineage").json()
+        return {node["digest"] for node in lineage["nodes"]}
+
+    merged, part = family.digest("a/merged"), family.digest("a/part")
+    both = {merged, family.digest("b/again")}
+    assert (parents_told("z"), parents_told("a")) == (both, both | {part})
+    deleted = family.member("a").delete(path_of(family, "a/merged"), params={"force": True})
+    assert deleted.status_code == 200
+    assert (parents_told("z"), parents_told("a")) == (both, both)
+    below = family.member("z").get(f"{path_of(family, 'a/part')}/lineage").json()["nodes"]
+    assert merged not in {node["digest"] for node in below}

@@ -17,16 +17,7 @@ def card_of(pool: PoolDriver, name: str, site: str = "cards") -> dict[str, Any]:
         f"/api/v1/models/{site}/{name}/versions/latest/card"
     )
     assert answer.status_code == 200, answer.text
-    card: dict[str, Any] = answer.json()
-    return card
-
-
-def test_a_written_card_comes_back_as_it_was(pool: PoolDriver) -> None:
-    version = upload(pool.member("cards"), "cards/written", card=WRITTEN)
-    assert version["has_card"]
-    card = card_of(pool, "written")
-    assert (card["written"], card["text"]) == (True, WRITTEN)
-    assert card["front_matter"] == {"license": "cc-by-4.0", "tags": ["faces"]}
+    return answer.json()
 
 
 def test_a_card_is_generated_from_the_record(pool: PoolDriver) -> None:
@@ -91,10 +82,7 @@ def test_a_card_is_written_and_taken_back(pool: PoolDriver) -> None:
     assert plain["front_matter"]["poolctl"]["address"] == "pool://cards/edited@1"
     assert home.put(address, json={"text": WRITTEN}).json()["text"] == WRITTEN
     assert card_of(pool, "edited")["text"] == WRITTEN
-    emptied = home.put(address, json={"text": ""}).json()
-    assert not emptied["written"]
-    for client in (pool.member("cards-other"), pool.member("cards", "viewer")):
-        assert error_of(client.put(address, json={"text": "x"})) == (403, "not_allowed")
+    assert not home.put(address, json={"text": ""}).json()["written"]
 
 
 @pytest.mark.parametrize(

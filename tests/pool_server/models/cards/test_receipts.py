@@ -19,8 +19,7 @@ def path_of(name: str) -> str:
 def test_a_receipt_is_on_the_card_and_replaced_by_mode(pool: PoolDriver) -> None:
     home = pool.member("receipts")
     version = upload(home, "receipts/shown", card=CARD)
-    before = home.get(f"{path_of('shown')}/card").json()
-    assert before["text"] == CARD
+    assert home.get(f"{path_of('shown')}/card").json()["text"] == CARD
     model = RECEIPT | {"mode": "sub-model", "artifact_digest": version["digest"]}
     for item in (RECEIPT, model, RECEIPT | {"seed": 7}):
         assert home.put(f"{path_of('shown')}/receipts", json=item).status_code == 200

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 
 from tests.pool_server.conftest import OpenPool
 from tests.pool_server.model_files import network_bytes
@@ -66,9 +67,6 @@ def test_a_quarantined_version_is_hidden_until_released(pool: PoolDriver) -> Non
     home, foreign = pool.member("cur-a"), pool.member("cur-b")
     curator = pool.member("cur-a", "curator")
     upload(home, "cur-a/doubted")
-    assert error_of(home.post(address("doubted") + "/quarantine", json=REASON)) == (
-        403, "not_allowed",
-    )  # fmt: skip
     empty = curator.post(address("doubted") + "/quarantine", json={"reason": " "})
     assert error_of(empty) == (422, "invalid_request")
     hidden = pool.admin.post(address("doubted") + "/quarantine", json=REASON).json()
@@ -109,7 +107,6 @@ def test_a_deleted_version_is_gone_for_good(pool: PoolDriver) -> None:
     upload(home, "cur-a/gone", content)
     upload(home, "cur-a/gone")
     home.put("/api/v1/models/cur-a/gone/aliases/best", json={"version": "1"})
-    assert error_of(foreign.delete(address("gone"))) == (403, "not_allowed")
     deleted = home.delete(address("gone"))
     assert deleted.json() == {
         "deleted": ["pool://cur-a/gone@1"], "descendants": [], "file_remains": False,
@@ -120,8 +117,7 @@ def test_a_deleted_version_is_gone_for_good(pool: PoolDriver) -> None:
         assert client.get(address("gone") + "/content").status_code == 404
         assert listed(client, "gone", state="any") == ["2 available"]
     assert error_of(home.delete(address("gone"))) == (404, "version_not_found")
-    again = announce(home, "cur-a/gone", content)
-    assert error_of(again) == (409, "wrong_state")
+    assert error_of(announce(home, "cur-a/gone", content)) == (409, "wrong_state")
     assert upload(home, "cur-a/gone")["version"] == 3
     assert upload(foreign, "cur-b/gone", content)["state"] == "available", "its own bytes"
 
@@ -171,3 +167,46 @@ def test_each_act_is_in_the_audit(pool: PoolDriver) -> None:
         "version.add", "version.publish", "version.quarantine", "version.release", "alias.set",
         "card.write", "alias.remove", "version.delete",
     ]  # fmt: skip
+
+
+REFUSED = (403, "not_allowed")
+
+
+def at(site: str, name: str) -> str:
+    return f"/api/v1/models/{site}/{name}/versions/1"
+
+
+def hold(pool: PoolDriver, site: str, name: str) -> None:
+    """Have the pool's admin quarantine a version."""
+    assert pool.admin.post(f"{at(site, name)}/quarantine", json=REASON).status_code == 200
+
+
+@pytest.mark.parametrize("by", ["held-a", "held-b"])
+def test_a_copy_stays_a_draft_meanwhile(pool: PoolDriver, by: str) -> None:
+    content, name = network_bytes(), f"copied-{by}"
+    upload(pool.member("held-a"), f"held-a/{name}", content)
+    hold(pool, "held-a", name)
+    copy = upload(pool.member(by), f"{by}/{name}-copy", content)
+    assert (copy["state"], copy["state_reason"]) == (
+        "draft", "the same file is quarantined elsewhere",
+    )  # fmt: skip
+    path = at(by, f"{name}-copy")
+    refused = pool.member(by, "curator").post(f"{path}/publish")
+    assert error_of(refused) == REFUSED
+    assert "was quarantined by others" in refused.json()["error"]["message"]
+    assert pool.member("held-c").get(f"{path}/content").status_code == 404
+    assert pool.admin.post(f"{at('held-a', name)}/release").status_code == 200
+    assert pool.member(by).post(f"{path}/publish").json()["state"] == "available"
+
+
+def test_quarantined_versions_cannot_be_deleted(pool: PoolDriver) -> None:
+    content, home = network_bytes(), pool.member("held-a", "admin")
+    upload(home, "held-a/kept", content)
+    hold(pool, "held-a", "kept")
+    for path in (at("held-a", "kept"), "/api/v1/models/held-a/kept"):
+        assert error_of(home.delete(path)) == (409, "wrong_state")
+    withdrawn = home.post(f"{at('held-a', 'kept')}/withdraw", json={"reason": "quality"})
+    assert withdrawn.json()["withdrawal"]["effect"] == "refuse"
+    assert home.delete(at("held-a", "kept")).status_code == 200
+    once_more = announce(home, "held-a/kept-again", content)
+    assert error_of(once_more) == (409, "bytes_withdrawn")

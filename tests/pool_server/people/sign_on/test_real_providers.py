@@ -32,8 +32,7 @@ REDIRECT = f"{POOL_URL}/login/back/uni"
 
 def free_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as server:
-        port: int = server.getsockname()[1]
-        return port
+        return server.getsockname()[1]
 
 
 @contextmanager

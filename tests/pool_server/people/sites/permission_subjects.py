@@ -79,8 +79,7 @@ class Subjects:
     # -- people and keys -------------------------------------------------------------------------
 
     def invitation(self) -> dict[str, Any]:
-        made = self.site_admin.post("/api/v1/invitations", json={"site": SITE})
-        return dict(made.json())
+        return dict(self.site_admin.post("/api/v1/invitations", json={"site": SITE}).json())
 
     def an_invitation(self) -> Subject:
         return Subject({"invitation_id": self.invitation()["invitation_id"]})

@@ -55,8 +55,7 @@ def test_a_revoked_token_frees_its_name(pool: PoolDriver) -> None:
     refused = pool.client(first["secret"]).get("/api/v1/whoami")
     assert error_of(refused) == (401, "not_authenticated")
     assert "revoked" in refused.json()["error"]["message"]
-    second = pool.admin.post("/api/v1/tokens", json=request)
-    assert second.status_code == 201
+    assert pool.admin.post("/api/v1/tokens", json=request).status_code == 201
 
 
 def test_a_feed_token_of_an_older_pool_is_refused_everywhere(tmp_path: Path) -> None:

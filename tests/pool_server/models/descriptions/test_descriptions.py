@@ -1,14 +1,19 @@
-"""Descriptions, labels and metrics of versions are corrected by their owners."""
+"""Descriptions, labels, metrics and aliases of versions, by their owners."""
 
 import hashlib
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import httpx
+import pytest
+from pydantic import TypeAdapter
 
+from pool_server.wire.labels import CORE_LABELS, VOCABULARY, VocabularyResponse
+from pool_server.wire.names import LabelKey, LabelValue
 from pool_server.wire.signatures.keys import Envelope, PrivateKey
 from pool_server.wire.signatures.statements import open_statement
 from tests.pool_server.model_files import network_bytes
-from tests.pool_server.pool_driver import PoolDriver, error_of, upload
+from tests.pool_server.pool_driver import PoolDriver, announce, error_of, upload
 from tests.pool_server.signatures.signers import register, signed, statement_of, upload_signed
 
 KEY = PrivateKey.from_seed(b"c" * 32)
@@ -116,3 +121,106 @@ def test_the_vocabulary_lists_only_visible_keys(pool: PoolDriver) -> None:
     assert "lens_mm" in known
     assert "secret_key" not in known
     assert "secret_key" in owner.get("/api/v1/vocabulary").json()["keys_in_use"]
+
+
+MODEL = "/api/v1/models/alias-a"
+
+
+@pytest.mark.both_databases
+def test_an_alias_names_a_version_until_it_is_moved(pool: PoolDriver) -> None:
+    home, foreign = pool.member("alias-a"), pool.member("alias-b")
+    upload(home, "alias-a/face")
+    upload(home, "alias-a/face")
+    answer = home.put(f"{MODEL}/face/aliases/best", json={"version": "1"})
+    assert (answer.status_code, answer.json()["aliases"]) == (200, ["best"])
+    assert foreign.get(f"{MODEL}/face/versions/best").json()["version"] == 1
+    assert foreign.get(f"{MODEL}/face/versions/best/content").status_code == 200
+    moved = home.put(f"{MODEL}/face/aliases/best", json={}).json()
+    assert (moved["version"], moved["aliases"]) == (2, ["best"])
+    items = foreign.get(f"{MODEL}/face").json()["items"]
+    assert [item["aliases"] for item in items] == [["best"], []]
+    home.put(f"{MODEL}/face/aliases/first", json={"version": "1"})
+    assert home.put(f"{MODEL}/face/aliases/best", json={"version": "first"}).json()["aliases"] == [
+        "best", "first",
+    ]  # fmt: skip
+    assert home.delete(f"{MODEL}/face/aliases/best").status_code == 204
+    assert error_of(home.delete(f"{MODEL}/face/aliases/best")) == (404, "alias_not_found")
+    assert error_of(foreign.get(f"{MODEL}/face/versions/best")) == (404, "version_not_found")
+
+
+@pytest.mark.parametrize("alias", ["latest", "1", "Best"])
+def test_invalid_aliases_are_refused(pool: PoolDriver, alias: str) -> None:
+    upload(pool.member("alias-a"), "alias-a/named")
+    refused = pool.member("alias-a").put(f"{MODEL}/named/aliases/{alias}", json={})
+    assert error_of(refused) == (422, "alias_refused")
+
+
+def test_a_draft_has_no_alias(pool: PoolDriver) -> None:
+    home = pool.member("alias-a")
+    upload(home, "alias-a/draft", draft=True)
+    assert error_of(home.put(f"{MODEL}/draft/aliases/x", json={})) == (409, "wrong_state")
+    unknown = home.put(f"{MODEL}/draft/aliases/x", json={"version": "7"})
+    assert error_of(unknown) == (404, "version_not_found")
+
+
+def test_of_many_at_once_one_wins_and_none_fails(pool: PoolDriver) -> None:
+    home = pool.member("alias-a")
+    for _ in range(4):
+        upload(home, "alias-a/race")
+
+    def set_it(number: int) -> int:
+        return home.put(f"{MODEL}/race/aliases/best", json={"version": str(number)}).status_code
+
+    with ThreadPoolExecutor(4) as threads:
+        assert set(threads.map(set_it, [1, 2, 3, 4])) == {200}
+    items = home.get(f"{MODEL}/race").json()["items"]
+    assert sum(item["aliases"] == ["best"] for item in items) == 1
+
+
+def test_a_client_judges_labels_by_the_pools_vocabulary(pool: PoolDriver) -> None:
+    answer = pool.member("words", "viewer").get("/api/v1/vocabulary")
+    assert answer.status_code == 200
+    received = VocabularyResponse.model_validate(answer.json())
+    assert (received.labels, received.terms) == (VOCABULARY.labels, VOCABULARY.terms)
+    assert received.problems_of({"population": "infant", "anything": "else"}) == []
+
+
+def test_likely_misspellings_of_keys_are_questioned() -> None:
+    known = VOCABULARY.model_copy(update={"keys_in_use": ["lens_mm", "popluation"]})
+    near = {"popluation": "population", "image": "images", "lens_mn": "lens_mm"}
+    assert {key: known.near_key(key) for key in near} == near
+    assert [known.near_key(key) for key in ("population", "lens_mm", "hospital")] == [""] * 3
+
+
+@pytest.mark.parametrize("label", CORE_LABELS, ids=lambda item: item.key)
+def test_each_key_takes_its_own_example_and_says_what_it_expects(label: object) -> None:
+    core = next(core_label for core_label in CORE_LABELS if core_label == label)
+    TypeAdapter(LabelKey).validate_python(core.key)
+    for value in (core.example, *core.values):
+        TypeAdapter(LabelValue).validate_python(value)
+        assert core.takes(value)
+    assert core.expects()
+
+
+@pytest.mark.parametrize(
+    ("labels", "expected"),
+    [
+        ({"population": "babies"}, "one of infant, child"),
+        ({"doi": "https://doi.org/10.5281/zenodo.1"}, "a DOI without https://doi.org/"),
+        ({"images": "many"}, "a whole number of images"),
+        ({"age_min_months": "nan"}, "a non-negative number of months"),
+        ({"age_min_months": "9", "age_max_months": "4.5"}, "the youngest"),
+    ],
+    ids=str,
+)
+def test_wrong_values_of_core_keys_are_refused(
+    pool: PoolDriver, labels: dict[str, str], expected: str
+) -> None:
+    refused = announce(pool.member("words"), "words/refused", network_bytes(), labels=labels)
+    assert error_of(refused) == (422, "labels_refused")
+    assert expected in refused.json()["error"]["message"]
+
+
+def test_free_keys_accept_any_value(pool: PoolDriver) -> None:
+    labels = {"study": "2026", "camera": "100%_dark", "images": "7"}
+    assert upload(pool.member("words"), "words/free", labels=labels)["labels"] == labels
