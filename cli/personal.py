@@ -1,5 +1,6 @@
 """``poolctl personal``: the personal parts of a site."""
 
+import math
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,54 +20,34 @@ PartArgument = Annotated[
 ]
 
 
-@command(app, "ls", "personal ls", "personal ls 3f2a9c1e0b7d4a65")
-def ls(
-    _invocation: Invocation,
-    part: Annotated[str, Argument("Show only this part, with its layers.", "SERIES|FILE")] = "",
-) -> Reply:
-    """List the personal parts of this site, or show one: its layers and its score at home.
+@command(app, "ls", "personal ls")
+def ls(_invocation: Invocation) -> Reply:
+    """List the personal parts of this site, with the share of numbers and the score at home.
 
-    Personal parts never leave the site: uploads, exports and the pool refuse them.
+    Personal parts never leave the site: uploads, exports and the pool refuse them. A part that
+    each site gets mixed for it alone (fedpac) is the last layer.
     """
-    if part:
-        return _show(part)
     newest = newest_parts(personal_folder())
     parts = [(series, path, read_part(path)) for series, paths in newest.items() for path in paths]
     data = [_facts(part) | {"series": series, "file": path} for series, path, part in parts]
-    columns = ["series", "site", "method", "round", "kept", "file"]
+    columns = ["series", "site", "method", "round", "own", "score", "file"]
     rows = [
-        [series, part.site, part.method, str(part.round_number), f"{part.share:.1%}", str(path)]
+        [
+            series,
+            part.site,
+            part.method,
+            str(part.round_number),
+            f"{part.share:.1%}",
+            "" if math.isnan(part.score) else f"{part.score:.2f}",
+            str(path),
+        ]
         for series, path, part in parts
     ]
     empty = "no personal parts: your site has taken part in no personalised rounds"
     return Reply(
         data,
-        TableText(columns, rows, empty=empty, keep=("method", "kept")),
+        TableText(columns, rows, empty=empty, keep=("method", "own")),
         [paths["series"] for paths in data],
-    )
-
-
-def _show(word: str) -> Reply:
-    series, path, personal = _find(word)
-    verdict = (
-        f"{personal.site} keeps {personal.share:.1%} of the numbers to itself after round "
-        f"{personal.round_number} of {personal.method} ({series})"
-    )
-    if personal.prototypes is not None:
-        verdict = (
-            f"{personal.site} has {personal.share:.1%} of the numbers, mixed for it alone, "
-            f"after round {personal.round_number} of {personal.method} ({series})"
-        )
-    if personal.score == personal.score:
-        verdict += f"; score at home {personal.score:.2f} of 1"
-    rows = [
-        [name, str(mask.size), f"{int(mask.sum())}", f"{mask.mean():.0%}"]
-        for name, mask in personal.chosen.items()
-    ]
-    return Reply(
-        _facts(personal) | {"file": path, "layers": {row[0]: int(row[2]) for row in rows}},
-        [verdict, TableText(["layer", "numbers", "personal", "share"], rows, keep=("share",))],
-        [str(path)],
     )
 
 
@@ -119,5 +100,5 @@ def _facts(part: PersonalPart) -> dict[str, Any]:
     return {
         "site": part.site, "method": part.method, "round": part.round_number,
         "personal_share": part.share, "base": part.base_digest,
-        "score": part.score if part.score == part.score else None,
+        "score": None if math.isnan(part.score) else part.score,
     }  # fmt: skip

@@ -99,7 +99,9 @@ class LandmarkPredictor:
         """
         image, checked = to_grey(grey), check_boxes(boxes)
         starts = np.broadcast_to(self.initial_shape, (len(checked), self.part_count, 2))
-        return _to_pixels(self.move(image, checked, starts), checked)
+        corners = checked[:, np.newaxis, :2]
+        shapes = self.move(image, checked, starts)
+        return shapes * (checked[:, np.newaxis, 2:] - corners) + corners
 
     def move(self, grey: UInt8, boxes: Float64, starts: Float32) -> Float64:
         """Return the final shapes (faces, parts, 2), averaged over the members.
@@ -117,11 +119,6 @@ class LandmarkPredictor:
             run_faces(grey, boxes, shapes, CascadeArrays(*arrays))
             mean += share * shapes
         return mean
-
-
-def _to_pixels(shapes: Float64, boxes: Float64) -> Float64:
-    corners = boxes[:, np.newaxis, :2]
-    return shapes * (boxes[:, np.newaxis, 2:] - corners) + corners
 
 
 def check_boxes(boxes: ArrayLike) -> Float64:

@@ -412,7 +412,8 @@ def combine_network(
             values = mean[0, first:last].astype(numpy_type(entry.dtype))
             tensors[entry.name], first = values.reshape(entry.shape), last
         else:
-            tensors[entry.name] = _read_content(entry)
+            content = np.frombuffer(base64.b64decode(entry.content), NUMPY_TYPES[entry.dtype])
+            tensors[entry.name] = content.reshape(entry.shape)
     infos = {entry.name: TensorInfo(entry.dtype, tuple(entry.shape)) for entry in layout.entries}
     return NetworkContribution(
         StateDict(tensors, infos), "differences", samples, layout.base_digest, settings
@@ -427,11 +428,6 @@ def combine_leaves(layout: SumLayout, mean: Float64, counts: Int64) -> LeafContr
     totals = np.zeros(layout.leaves, dtype=np.uint32)
     totals[kept] = counts
     return LeafContribution(changes, totals, layout.base_digest, layout.settings)
-
-
-def _read_content(entry: SumEntry) -> NDArray[np.generic]:
-    content = np.frombuffer(base64.b64decode(entry.content), dtype=NUMPY_TYPES[entry.dtype])
-    return content.reshape(entry.shape)
 
 
 def _require_base(layout: SumLayout, digest: str) -> None:

@@ -206,7 +206,8 @@ def _objections_to_layers(
     objections = []
     with torch.no_grad():
         for name, layer in inputs.layers:
-            most = _most_cosine(layer.in_features)
+            # By chance fewer than five rows of this length have such a cosine.
+            most = max(MOST_COSINE, 3.4 / math.sqrt(layer.in_features))
             if name in drawing_layers:
                 most = max(most, MOST_COSINE_DRAWING)
             if parallel := _parallel_rows(layer.weight, most):
@@ -356,11 +357,6 @@ def _correlated_units(answers: torch.Tensor, *, is_drawing: bool) -> int:
     centred = centred[centred.norm(dim=1) > 0]
     fewest = FEWEST_PARALLEL_DRAWING if is_drawing else FEWEST_PARALLEL
     return _parallel_rows(centred, MOST_CORRELATION, fewest) if len(centred) else 0
-
-
-def _most_cosine(inputs: int) -> float:
-    """Return the cosine that chance does not give five times, for rows of `inputs` numbers."""
-    return max(MOST_COSINE, 3.4 / math.sqrt(inputs))
 
 
 def _median_share(values: torch.Tensor) -> float:

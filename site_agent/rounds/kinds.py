@@ -32,7 +32,7 @@ from aggregators.methods.round_options import (
     describe_protection,
     split_options,
 )
-from aggregators.models import NetworkContribution, StateDict
+from aggregators.models import StateDict
 from pool_server.wire.rounds import RoundResponse, RoundTerms
 from site_agent.datasets.conversion import read_faces
 from site_agent.datasets.gaze import records as gaze
@@ -357,7 +357,8 @@ class NetworkPart(SitePart):
         text += f". Protection: {protection}"
         if made.shared:
             kept = sum(int((~mask).sum()) for mask in made.shared.values())
-            total = sum(_sizes(made))
+            infos = made.network.infos.values()
+            total = sum(math.prod(info.shape) for info in infos if info.dtype.startswith("F"))
             text += (
                 f"; {kept / total:.0%} of the numbers stay here ('poolctl personal ls'), and the "
                 "round sees which ones"
@@ -371,12 +372,6 @@ class NetworkPart(SitePart):
                 "is mixed into: with few sites, nearly yours"
             )
         return ContributionFacts(text, samples=samples)
-
-
-def _sizes(contribution: NetworkContribution) -> list[int]:
-    """Return the numbers of floating-point entries."""
-    infos = contribution.network.infos.values()
-    return [math.prod(info.shape) for info in infos if info.dtype.startswith("F")]
 
 
 _BY_CONTRIBUTION: Mapping[ContributionKind, type[SitePart]] = {

@@ -6,7 +6,7 @@ halves are laid out in memory as those of whole networks, so that even the round
 """
 
 import secrets
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -170,7 +170,6 @@ def train_client(
     guarded: bool = True,
     alter: Alter = lambda smashed: smashed,
     noise_seed: int | None = None,
-    progress: Callable[[float], None] = lambda _share: None,
 ) -> ClientUpdate:
     """Train a client part on a site's samples, with a server that has the rest of the network.
 
@@ -230,7 +229,6 @@ def train_client(
                 private.finish(len(batch))
             optimiser.step()
             total += loss * len(batch)
-            progress((number + 1) / len(drawn))
         rows.close()
         if private is not None:
             private.close()

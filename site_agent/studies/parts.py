@@ -106,7 +106,7 @@ def look(dataset: FaceStudyData, settings: Any) -> Look:
             f"test is {settings.test!r}, expected annotations, as in: --set test=test.xml"
         )
     datasets = [conversion.read_faces(path, reading) for path in dataset.paths]
-    parts = named_parts(datasets)
+    parts = dict(zip(_part_names(len(datasets)), datasets, strict=True))
     if len(datasets) == 1:
         parts = split_into_parts(datasets[0], settings.sites, seed=settings.seed)
     parts = {name: whole_pixels(part) for name, part in parts.items()}
@@ -175,11 +175,6 @@ def split_into_parts(
     return split.split_dataset(dataset, shares, seed=seed)
 
 
-def named_parts(datasets: Sequence[records.FaceDataset]) -> dict[str, records.FaceDataset]:
-    """Name several data sets P1, P2, ... in their order."""
-    return dict(zip(_part_names(len(datasets)), datasets, strict=True))
-
-
 def describe_parts(
     folder: Path,
     name: str,
@@ -205,7 +200,9 @@ def describe_parts(
         for part, dataset in parts.items()
     ]
     tested = _describe(TEST_PART, test.path.absolute(), test, str(test.path))
-    tested = replace(tested, reading=_absolute(test_reading or conversion.ReadingOptions()))
+    reading = test_reading or conversion.ReadingOptions()
+    images = reading.images and reading.images.absolute()
+    tested = replace(tested, reading=replace(reading, images=images))
     for part in (*described, tested):
         if not part.faces:
             raise errors.InvalidInputError(f"{part.name} ({part.source}) has no faces")
@@ -257,10 +254,6 @@ def join_parts(datasets: Sequence[records.FaceDataset]) -> records.FaceDataset:
 
 def _part_names(count: int) -> list[str]:
     return [f"P{number}" for number in range(1, count + 1)]
-
-
-def _absolute(reading: conversion.ReadingOptions) -> conversion.ReadingOptions:
-    return replace(reading, images=reading.images and reading.images.absolute())
 
 
 def _describe(name: str, file: Path, dataset: records.FaceDataset, source: str) -> StudyPart:

@@ -1,6 +1,6 @@
 """Batches of recordings: the sessions of a study, with the models that analyse them."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -78,7 +78,7 @@ def prepare_batch(
     # A file that one line of the table names and that is not there fails that session only.
     needed = sorted(
         word
-        for word in {word for session in completed for word in _models_of(session)}
+        for word in {word for one in completed for word in (one.detector, one.landmarks)} - {""}
         if word in {detector, landmarks} or is_address(word)
     )
     files = {file.word: file for file in model_files(caller, needed)}
@@ -105,10 +105,6 @@ def _list_sessions(place: Path, study: Path, *, videos: bool) -> SessionList:
         looked_for = "videos" if videos else "videos, and no traces"
         raise InvalidInputError(f"{place}: holds no {looked_for}; expected a folder of recordings")
     return listed
-
-
-def _models_of(session: BatchSession) -> Iterator[str]:
-    yield from filter(None, (session.detector, session.landmarks))
 
 
 def _complete(

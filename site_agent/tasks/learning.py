@@ -159,7 +159,8 @@ def _gain(  # noqa: PLR0917
     f1 = (math.nan, math.nan)
     result, video = review.result, review.video
     reviewed = any(not event.awaits_review for event in review.state.events)
-    if video is not None and reviewed and not _has_given_times(result.session):
+    times_given = were_given(str(result.session.recording.get("times_from", "")))
+    if video is not None and reviewed and not times_given:
         settings = replace(result.session.settings, labels=SessionLabels(), outputs=frozenset())
         truth = [(blink.onset_s, blink.offset_s) for blink in reviewed_blinks(result, review.state)]
         with tempfile.TemporaryDirectory(prefix="poolctl-learn-") as folder:
@@ -169,10 +170,6 @@ def _gain(  # noqa: PLR0917
             )  # fmt: skip
             f1 = (f1_of(result.session, truth), f1_of(read_session(Path(folder)), truth))
     return SessionGain(result.folder, len(frames.images), (error, new_error), f1)
-
-
-def _has_given_times(session: AnalysedSession) -> bool:
-    return were_given(str(session.recording.get("times_from", "")))
 
 
 def f1_of(session: AnalysedSession, truth: Sequence[tuple[float, float]]) -> float:

@@ -21,12 +21,11 @@ class SiteFaces:
     Attributes
     ----------
     pixels : uint8, shape (bytes,)
-        All grey images, concatenated.
-    image_starts : int64, shape (images,)
+        The grey images of all faces, concatenated.
+    image_starts : int64, shape (faces,)
         Offset of each in `pixels`.
-    image_sizes : int64, shape (images, 2)
+    image_sizes : int64, shape (faces, 2)
         Height and width in pixels.
-    image_of_face : int64, shape (faces,)
     boxes : float64, shape (faces, 4)
         (left, top, right, bottom) in pixels of the face's image, right and bottom inclusive.
     shapes : float64, shape (faces, parts, 2)
@@ -36,7 +35,6 @@ class SiteFaces:
     pixels: UInt8
     image_starts: Int64
     image_sizes: Int64
-    image_of_face: Int64
     boxes: Float64
     shapes: Float64
 
@@ -50,11 +48,7 @@ class SiteFaces:
 
     @classmethod
     def from_arrays(
-        cls,
-        images: Sequence[NDArray[Any]],
-        boxes: ArrayLike,
-        points: ArrayLike,
-        image_of_face: Sequence[int] | None = None,
+        cls, images: Sequence[NDArray[Any]], boxes: ArrayLike, points: ArrayLike
     ) -> "SiteFaces":
         """Check and pack images, boxes and landmarks.
 
@@ -65,13 +59,11 @@ class SiteFaces:
         Parameters
         ----------
         images : sequence of uint8, shape (height, width)
-            Grey.
+            Grey, one for each face.
         boxes : float, shape (faces, 4)
             (left, top, right, bottom) in pixels, right and bottom inclusive.
         points : float, shape (faces, parts, 2)
             (x, y) of every landmark in pixels.
-        image_of_face : sequence of int, optional
-            Index of each face's image; face k is in image k by default.
         """
         packed = [_require_image(image, number) for number, image in enumerate(images)]
         sizes = np.array([image.shape for image in packed], dtype=np.int64).reshape(-1, 2)
@@ -79,11 +71,8 @@ class SiteFaces:
         corners, landmarks = check_boxes(boxes), _require_points(points)
         if len(corners) != len(landmarks):
             raise FaceBoxError(f"{len(corners)} boxes for the landmarks of {len(landmarks)} faces")
-        owners = np.arange(len(corners)) if image_of_face is None else np.asarray(image_of_face)
-        if owners.shape != (len(corners),) or not _all_within(owners, len(packed)):
-            raise FaceBoxError(
-                f"each of {len(corners)} faces needs the index of one of {len(packed)} images"
-            )
+        if len(corners) != len(packed):
+            raise FaceBoxError(f"{len(packed)} images for {len(corners)} faces, expected one each")
         if len(corners) < _FEWEST_FACES:
             raise FaceBoxError(
                 f"{len(corners)} faces; at least {_FEWEST_FACES} are needed, as faces start from "
@@ -94,7 +83,6 @@ class SiteFaces:
             pixels=np.concatenate([image.reshape(-1) for image in packed]),
             image_starts=np.cumsum(areas) - areas,
             image_sizes=sizes,
-            image_of_face=owners.astype(np.int64),
             boxes=corners,
             shapes=(landmarks - corners[:, np.newaxis, :2]) / sides,
         )
@@ -147,7 +135,7 @@ def draw_samples(
         boxes += np.tile(shifts * sides, 2)
         targets -= shifts[:, :, np.newaxis]
     return Samples(
-        image_of_sample=np.repeat(faces.image_of_face, starts),
+        image_of_sample=np.repeat(np.arange(faces.face_count), starts),
         boxes=boxes.reshape(-1, 4),
         starts=drawn.reshape(-1, parts, 2),
         targets=targets.reshape(-1, parts, 2).astype(np.float32),
@@ -180,9 +168,3 @@ def _require_points(points: ArrayLike) -> Float64:
             f"face {int(np.argmin(good))} has landmarks that are missing or not finite"
         )
     return landmarks
-
-
-def _all_within(indices: NDArray[Any], count: int) -> bool:
-    return bool(
-        np.issubdtype(indices.dtype, np.integer) and ((indices >= 0) & (indices < count)).all()
-    )

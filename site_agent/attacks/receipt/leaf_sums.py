@@ -262,9 +262,8 @@ def photograph(faces: refitting.SiteFaces) -> Float64:
     """Return the true pictures that a camera should recover: (faces, SIZE, SIZE) grey values."""
     pictures = np.empty((faces.face_count, SIZE**2))
     for face, box in enumerate(faces.boxes):
-        image = faces.image_of_face[face]
-        height, width = faces.image_sizes[image]
-        start = faces.image_starts[image]
+        height, width = faces.image_sizes[face]
+        start = faces.image_starts[face]
         grey = faces.pixels[start : start + height * width].reshape(height, width)
         columns, rows = (box[:2] + _grid() * (box[2:] - box[:2]) + 0.5).astype(int).T
         pictures[face] = grey[rows, columns]
