@@ -37,6 +37,7 @@ def test_faces_are_packed() -> None:
     ("change", "error", "message"),
     [
         ({"images": [IMAGES[0], IMAGES[1].astype(float)]}, ImageArrayError, "image 1 must be"),
+        ({"images": IMAGES[:1]}, FaceBoxError, "1 images for 2 faces"),
         ({"boxes": [[0, 0, 9, 9]]}, FaceBoxError, "1 boxes for the landmarks of 2"),
         ({"boxes": [[0, 0, 9, 9], [5, 5, 5, 9]]}, FaceBoxError, "box 1 "),
         ({"points": np.full((2, 3, 2), np.nan)}, FaceBoxError, "face 0 has landmarks"),
