@@ -56,7 +56,7 @@ from tests.site_agent.federated.network_cameras import (
     read_neighbours,
     read_statistics,
 )
-from tests.site_agent.federated.test_clip_cameras import camera as token_camera
+from tests.site_agent.federated.test_leak_checks import camera as token_camera
 
 _ROWS, _ENLARGED = 8, 6
 _RATES = (1e-2, 1e-3)

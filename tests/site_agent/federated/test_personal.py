@@ -1,5 +1,6 @@
-"""The sites' halves of methods with personal parts, and their laws."""
+"""The sites' halves of methods with personal parts, and rounds in memory."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,8 @@ from aggregators import encode_model, merge
 from aggregators.errors import OptionError, SiteOnlyError, UnknownFormatError
 from aggregators.formats import read_model
 from aggregators.formats.safetensors_file import SITE_ONLY, require_shareable
-from aggregators.models import StateDict
+from aggregators.models import NetworkContribution, StateDict
+from site_agent.datasets.gaze.records import GazeSamples
 from site_agent.errors import InvalidInputError
 from site_agent.federated.in_process import HeldRound, run_rounds
 from site_agent.federated.local_training import train_at_site
@@ -17,9 +19,10 @@ from site_agent.federated.personal import assemble, overlap_of, read_part, share
 from site_agent.federated.plan import make_plan
 from site_agent.federated.tasks import GazeTask
 from site_agent.networks.modules import new_network, personal_head, to_module
-from tests.site_agent.federated.small_sites import small_sites
+from tests.site_agent.federated.small_sites import samples_at, small_sites
 
 OPTIONS = {"batch_size": 8, "learning_rate": 0.01, "mean": "sites"}
+
 TWO_SITES = dict(list(small_sites().items())[:2])
 
 
@@ -255,3 +258,39 @@ def test_a_part_is_read_back_and_marked_as_site_only(tmp_path: Path) -> None:
 def test_differential_privacy_covers_plain_training_only() -> None:
     with pytest.raises(OptionError, match="the noise covers only training"):
         make_plan("fedcpf", {"dp_epsilon": 3}, rounds=1)
+
+
+IN_MEMORY = {"batch_size": 8, "learning_rate": 0.01}
+
+
+def test_a_hostile_site_sends_what_it_likes() -> None:
+    def spoil(site: str, number: int, made: NetworkContribution) -> NetworkContribution:
+        if (site, number) != ("site-1", 2):
+            return made
+        tensors = {
+            name: np.full_like(made.network.tensors[name], np.nan) for name in made.network.infos
+        }
+        return replace(made, network=StateDict(tensors, made.network.infos))
+
+    plan = make_plan("median", IN_MEMORY, rounds=2)
+    first, second = run_rounds(new_network("gaze-lenet"), small_sites(), plan, corrupt=spoil)
+    assert not any("left out" in warning for warning in first.warnings)
+    assert "site-1 holds infinities or NaN and was left out" in second.warnings
+
+
+def test_a_round_of_many_sites_reads_and_trains_its_cohort_only() -> None:
+    """1,500 small sites: time and memory of a round are those of the sites that train."""
+
+    opened: set[str] = set()
+
+    class Sites(dict[str, GazeSamples]):
+        def __getitem__(self, site: str) -> GazeSamples:
+            opened.add(site)
+            return super().__getitem__(site)
+
+    samples = samples_at(0, 4)
+    sites = Sites({f"site-{number:04}": samples for number in range(1500)})
+    plan = make_plan("fedavg", IN_MEMORY, rounds=2, cohort=0.002)
+    first, second = run_rounds(new_network("gaze-lenet"), sites, plan)
+    assert len(first.update_digests) == len(second.update_digests) == 3
+    assert opened == {*first.update_digests, *second.update_digests}

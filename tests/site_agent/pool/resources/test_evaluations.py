@@ -1,14 +1,17 @@
-"""The parts of a measurement that leave the site."""
+"""Terms of use at a site, and the parts of a measurement that leave it."""
 
 import json
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from site_agent.errors import PoolRefusedRequestError
+from pool_server.wire.data_use import Term
+from site_agent.errors import PoolRefusedRequestError, TermsFileError
 from site_agent.evaluation.landmark_scores import FaceErrors, LandmarkScores
 from site_agent.pool.resources.models import DatasetWords, scores_to_send
+from site_agent.pool.restrictions import MOST_FILE_BYTES, read_terms_file
 
 
 def measured() -> LandmarkScores:
@@ -57,3 +60,27 @@ def test_data_without_a_name_are_called_by_their_digest() -> None:
 def test_a_path_is_no_name(name: str) -> None:
     with pytest.raises(PoolRefusedRequestError, match="dataset"):
         DatasetWords("ab" * 32, name)
+
+
+def test_a_file_of_terms(tmp_path: Path) -> None:
+    path = tmp_path / "a.terms"
+    path.write_text("\ufeff# of our ward\nGRU\n\n  MOR = 2027-01-31\nGRU\n", encoding="utf-8")
+    assert read_terms_file(path) == [
+        Term(code="DUO:0000042"), Term(code="DUO:0000024", detail="2027-01-31"),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        (b"GRU\nXYZ\nMOR=soon\n", "line 3"),
+        (b"\xff\xfe", "no UTF-8"),
+        (b"#" * (MOST_FILE_BYTES + 1), "expected terms"),
+    ],
+    ids=["words", "bytes", "long"],
+)
+def test_files_that_are_none(tmp_path: Path, content: bytes, expected: str) -> None:
+    path = tmp_path / "a.terms"
+    path.write_bytes(content)
+    with pytest.raises(TermsFileError, match=expected):
+        read_terms_file(path)
