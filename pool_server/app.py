@@ -44,7 +44,6 @@ ROUTERS: tuple[APIRouter, ...] = (
     pictures.router,
     sharing.router,
     curation.router,
-    descriptions.alias_router,
     cards.router,
     descriptions.router,
     evaluations.router,

@@ -202,7 +202,6 @@ def _rows_of(version: ModelVersionResponse, finding: str) -> list[list[str]]:
         ["state", records.state_words(version)],
         *_standing_rows(version),
         ["visible to", version.visibility],
-        *[["alias", f"{version.site}/{version.name}@{alias}"] for alias in version.aliases],
         ["digest", version.digest],
         ["size", f"{size_words(version.size_bytes)} ({version.size_bytes} bytes)"],
         ["uploaded", f"{version.created_at:%Y-%m-%d %H:%M} by {version.created_by}"],

@@ -1,4 +1,4 @@
-"""``poolctl models edit`` and ``vocabulary``: descriptions and names of versions."""
+"""``poolctl models edit`` and ``vocabulary``: descriptions of versions."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from cli.frame.values import key_value_pairs
 from cli.options.versions import question_label_keys, read_metrics
 from pool_server.wire.labels import CoreLabel, VocabularyResponse
 from pool_server.wire.models import ModelVersionResponse
-from site_agent.pool.client import PoolClient, parse_address
+from site_agent.pool.client import PoolClient
 from site_agent.tasks.uploading import read_card_file
 
 app = options.single()
@@ -75,7 +75,6 @@ def _merged(
     "edit",
     "models edit site-a/face-68@2 --label population=infant --label popluation=",
     "models edit site-a/face-68 --description 'Infants, air-puff hose in view' --card card.md",
-    "models edit site-a/face-68@3 --alias best",
 )
 def edit(
     invocation: Invocation,
@@ -83,18 +82,14 @@ def edit(
     *,
     changes: DescriptionChanges,
     card: Annotated[Path | None, options.Option("Replace the card by this Markdown file.")] = None,
-    alias: Annotated[
-        str, options.Option("Name the version SITE/NAME@ALIAS; an old alias moves.", "ALIAS")
-    ] = "",
-    remove_alias: Annotated[str, options.Option("Remove this alias.", "ALIAS")] = "",
 ) -> Reply:
-    """Change the description, the card or an alias of a version of your own.
+    """Change the description or the card of a version of your own.
 
     The file stays as it is. The audit log keeps the changes, and sites that downloaded the version
     get an event. A signed version is signed again with your key.
     """
-    if not (changes.any or card or alias or remove_alias):
-        raise UsageError("nothing to change: give --label, --description, --card or --alias")
+    if not (changes.any or card):
+        raise UsageError("nothing to change: give --label, --metric, --description or --card")
     lines: list[str] = []
     with invocation.pool() as pool:
         version = pool.version(address)
@@ -109,13 +104,6 @@ def edit(
         if card is not None:
             pool.write_card(version.address, read_card_file(card))
             lines.append(f"{version.address} has the card of {card}")
-        model = parse_address(version.address)
-        if alias:
-            version = pool.models.set_alias(model, alias)
-            lines.append(f"pool://{model.site}/{model.name}@{alias} is {version.address}")
-        if remove_alias:
-            pool.models.remove_alias(model, remove_alias)
-            lines.append(f"pool://{model.site}/{model.name}@{remove_alias} is removed")
     return Reply(version, lines, [version.address])
 
 

@@ -27,8 +27,8 @@ ModelName = Annotated[Name, Path(description="Name of the model.")]
 Reference = Annotated[
     str,
     Path(
-        description="Which version: its number, `latest` (the newest available), an alias, or "
-        "`sha256:` and its digest.",
+        description="Which version: its number, `latest` (the newest available), or `sha256:` "
+        "and its digest.",
         max_length=80,
     ),
 ]

@@ -4,17 +4,11 @@ from collections.abc import Sequence
 from typing import Annotated
 
 from fastapi import APIRouter, Query
-from sqlalchemy import delete, exists, literal, select, update
+from sqlalchemy import exists, literal, select, update
 from sqlalchemy.orm import Session, aliased
 
 from pool_server.activity.events import write_event
-from pool_server.database.records import (
-    AliasRecord,
-    ModelRecord,
-    ModelVersionRecord,
-    RoundRecord,
-    now_utc,
-)
+from pool_server.database.records import ModelRecord, ModelVersionRecord, RoundRecord, now_utc
 from pool_server.errors import ConflictError, NotAllowedError
 from pool_server.http.audit import record_act
 from pool_server.http.identity import Caller, Curator, Uploader, needs
@@ -122,15 +116,12 @@ def delete_version(
 ) -> models.DeletionResponse:
     """Delete a version for good; for its own site, and admins.
 
-    Its number is never used again, its digest stays in family trees, its aliases are removed. The
-    file is removed by the next clean-up unless another version has the same bytes. Refused while a
-    round refines it or it is quarantined and, without `force`, if other models in the pool were
-    made from it.
+    Its number is never used again, its digest stays in family trees. The file is removed by the
+    next clean-up unless another version has the same bytes. Refused while a round refines it or it
+    is quarantined and, without `force`, if other models in the pool were made from it.
     """
     site = version.model.site.name
     caller.require_role("contributor", site)
-    # The model before the state: aliases, which go with the version, are locked with the model.
-    registry.lock_model(session, version.model)
     registry.lock_state(session, version)
     heirs = find_descendants(session, version.digest)
     _require_deletable(session, subject_of(version), [version.id], heirs, force=force)
@@ -214,7 +205,6 @@ def _take_step(
 
 def _delete(session: Session, caller: Caller, version: ModelVersionRecord) -> None:
     access.move(version, access.DELETE, caller.name)
-    session.execute(delete(AliasRecord).where(AliasRecord.version_id == version.id))
     drop_states(session, version.id)
     record_act(session, caller, "version.delete", subject_of(version), digest=version.digest)
 

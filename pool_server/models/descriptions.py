@@ -1,29 +1,20 @@
 """Descriptions of versions (text, labels, metrics), their correction, and the vocabulary of labels.
 
-The audit keeps earlier descriptions. Aliases, names of versions that their site may move, are set
-here, too.
+The audit keeps earlier descriptions.
 """
 
-import re
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Any
 
-from fastapi import APIRouter, Path
+from fastapi import APIRouter
 from sqlalchemy import delete
 from sqlalchemy.orm import Session
 
 from pool_server.activity.events import NewEvent, write_events
-from pool_server.database.records import (
-    AliasRecord,
-    LabelRecord,
-    MetricRecord,
-    ModelVersionRecord,
-    now_utc,
-)
-from pool_server.errors import ConflictError, MissingError, RefusedError
+from pool_server.database.records import LabelRecord, MetricRecord, ModelVersionRecord
+from pool_server.errors import RefusedError
 from pool_server.http.audit import record_act
 from pool_server.http.identity import Caller, SignedIn, Uploader, needs
-from pool_server.http.parameters import ModelName, SiteName
 from pool_server.http.session import ReadingSession, WritingSession
 from pool_server.lineage.repository import downloaders_of
 from pool_server.registry import access, responses, service, withdrawal_status
@@ -154,97 +145,3 @@ def _notify(
             for site_id in sorted(site_ids)
         ],
     )
-
-
-alias_router = APIRouter(
-    prefix="/models/{site}/{name}/aliases", tags=["models"], dependencies=[needs("models:write")]
-)
-
-AliasName = Annotated[str, Path(max_length=80, description="Begins with a letter.")]
-
-_ALIAS = re.compile(models.ALIAS_PATTERN)
-
-
-@alias_router.put("/{alias}", summary="Point an alias at a version")
-def set_alias(  # noqa: PLR0917 - FastAPI gives them by name
-    caller: Uploader,
-    session: WritingSession,
-    site: SiteName,
-    name: ModelName,
-    alias: AliasName,
-    request: models.AliasRequest,
-) -> models.ModelVersionResponse:
-    """Point `site/name@alias` at a version, replacing its previous target.
-
-    Move an alias when a better version arrives. To get the same bytes for ever, use the number or
-    the digest.
-    """
-    model = service.get_model(session, caller, site, name)
-    caller.require_upload_to(model.site.name)
-    require_alias_name(alias)
-    # Locking the model serialises changes of its aliases.
-    registry.lock_model(session, model)
-    version = service.resolve_version(session, caller, site, name, request.version)
-    registry.lock_state(session, version)
-    if version.state != access.AVAILABLE:
-        raise ConflictError(
-            f"{site}/{name}@{version.number} is {version.state}; expected it to be available",
-            code="wrong_state",
-            hint="An alias must point at a version that others may download.",
-            details={"found": version.state, "expected": [access.AVAILABLE]},
-        )
-    record = session.get(AliasRecord, (version.model_id, alias))
-    moved_from = None
-    if record is None:
-        session.add(AliasRecord(model_id=version.model_id, name=alias, version_id=version.id))
-    else:
-        moved_from = registry.get_version(session, record.version_id).number
-        record.version_id = version.id
-        record.changed_at = now_utc()
-    record_act(
-        session,
-        caller,
-        "alias.set",
-        f"{site}/{name}@{alias}",
-        version=version.number,
-        moved_from=moved_from,
-    )
-    session.flush()
-    session.expire(version)
-    return responses.describe_version(session, version.id, access.viewing_site(caller))
-
-
-@alias_router.delete("/{alias}", status_code=204, summary="Remove an alias")
-def remove_alias(
-    caller: Uploader, session: WritingSession, site: SiteName, name: ModelName, alias: AliasName
-) -> None:
-    """Remove an alias. Its version stays."""
-    model = service.get_model(session, caller, site, name)
-    caller.require_upload_to(model.site.name)
-    registry.lock_model(session, model)
-    record = session.get(AliasRecord, (model.id, alias))
-    if record is None:
-        raise MissingError(
-            f"{site}/{name} has no alias {alias!r}",
-            code="alias_not_found",
-            hint=f"`poolctl models info {site}/{name}` shows those of the newest version.",
-        )
-    session.delete(record)
-    record_act(session, caller, "alias.remove", f"{site}/{name}@{alias}")
-
-
-def require_alias_name(alias: str) -> None:
-    """Raise unless text can be an alias: it must not look like a number or a digest."""
-    if alias == models.LATEST:
-        raise RefusedError(
-            f"{models.LATEST!r} always means the newest version",
-            code="alias_refused",
-            hint="Choose another name: best, stable.",
-        )
-    if not _ALIAS.fullmatch(alias):
-        raise RefusedError(
-            f"{alias[:80]!r} cannot be an alias; expected a letter a-z, then up to 63 of a-z, 0-9, "
-            "'.', '_', '-'",
-            code="alias_refused",
-            hint="For example best, or study-2026.",
-        )

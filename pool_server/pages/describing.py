@@ -1,4 +1,4 @@
-"""Pages on which owners change a version: description, sharing, aliases, withdrawal."""
+"""Pages on which owners change a version: description, sharing, withdrawal."""
 
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -86,9 +86,6 @@ def _change(form: showing.Form, version: str, model: str) -> tuple[str, str, dic
         if form["visibility"] == "sites":
             shared["sites"] = [{"site": site} for site in form["sites"].replace(",", " ").split()]
         return "PUT", f"{model}/sharing", shared
-    if form["what"] == "alias":
-        reference = version.rpartition("/")[2]
-        return "PUT", f"{model}/aliases/{form['alias']}", {"version": reference}
     if form["what"] == "card":
         return "PUT", f"{version}/card", {"text": form["text"].replace("\r\n", "\n")}
     described = {

@@ -17,7 +17,6 @@ from sqlalchemy.orm import (
 
 from pool_server.database.engine import wait_for_turn
 from pool_server.database.records import (
-    AliasRecord,
     LabelRecord,
     ModelRecord,
     ModelVersionRecord,
@@ -56,7 +55,6 @@ def whole_versions() -> sa.Select[ModelVersionRecord]:
         selectinload(ModelVersionRecord.merge_keys),
         selectinload(ModelVersionRecord.parents),
         selectinload(ModelVersionRecord.terms),
-        selectinload(ModelVersionRecord.aliases),
     )
 
 
@@ -169,15 +167,6 @@ def _first_of(query: AnySelect, caller: Caller, version_query: VersionQuery) -> 
             ModelVersionRecord.number.desc(),
         )
         .limit(1)
-    )
-
-
-def has_alias(alias: str) -> sa.ColumnElement[bool]:
-    """Return the condition that a version has an alias."""
-    return sa.exists().where(
-        AliasRecord.model_id == ModelVersionRecord.model_id,
-        AliasRecord.version_id == ModelVersionRecord.id,
-        AliasRecord.name == alias,
     )
 
 

@@ -25,7 +25,7 @@ _RESPONSES = TypeAdapter(list[ModelVersionResponse])
 
 
 class ListEntry(NamedTuple):
-    """One label, metric, merge key, term, alias or parent of a version."""
+    """One label, metric, merge key, term or parent of a version."""
 
     key: str
     value: str
@@ -108,7 +108,6 @@ def _describe(
                     }
                     for code, detail, inherited in lists["terms", row.id]
                 ],
-                "aliases": [name for name, *_ in lists["aliases", row.id]],
                 "has_recipe": row.method is not None,
                 "parent_digests": list(
                     dict.fromkeys(digest for digest, *_ in lists["parents", row.id])
@@ -217,7 +216,7 @@ def _list_statement() -> sa.CompoundSelect[*tuple[Any, ...]]:
     """Select the entries of all lists of versions in columns common to all lists."""
     no_text, no_number = sa.literal("", sa.Text), sa.literal(0.0, sa.Double)
     label, metric, term = records.LabelRecord, records.MetricRecord, records.TermRecord
-    merge_key, alias, parent = records.MergeKeyRecord, records.AliasRecord, records.ParentRecord
+    merge_key, parent = records.MergeKeyRecord, records.ParentRecord
     # Parents are ordered by position, all others by name.
     position, by_name = parent.position, sa.literal(0, sa.Integer)
     inherited = sa.case((term.inherited, 1.0), else_=0.0)
@@ -226,7 +225,6 @@ def _list_statement() -> sa.CompoundSelect[*tuple[Any, ...]]:
         "metrics": (metric.version_id, by_name, metric.name, no_text, metric.value),
         "merge_keys": (merge_key.version_id, by_name, merge_key.method, merge_key.key, no_number),
         "terms": (term.version_id, by_name, term.code, term.detail, inherited),
-        "aliases": (alias.version_id, by_name, alias.name, no_text, no_number),
         "parents": (parent.version_id, position, parent.parent_digest, no_text, no_number),
     }
     return sa.union_all(

@@ -16,13 +16,12 @@ from pool_server.http.session import ReadingSession, WritingSession
 from pool_server.registry import query as queries
 from pool_server.registry import repository
 from pool_server.registry.access import WITHDRAWN
-from pool_server.wire.models import ALIAS_PATTERN, LATEST
+from pool_server.wire.models import LATEST
 from pool_server.wire.names import ModelAddress
 
 NAMED = "pool_named"
 """Key in the ASGI scope shared by one page's requests: the versions they have named."""
 _NUMBER = re.compile(r"^[0-9]{1,9}$")
-_ALIAS = re.compile(ALIAS_PATTERN)
 
 
 def get_model(session: Session, caller: Caller, site: str, name: str) -> ModelRecord:
@@ -52,8 +51,8 @@ def resolve_version(
 ) -> ModelVersionRecord:
     """Return the version with this reference.
 
-    A reference is a number, ``latest`` or empty (the newest available version), ``sha256:DIGEST``,
-    or an alias. Deleted and hidden versions are reported as missing.
+    A reference is a number, ``latest`` or empty (the newest available version), or
+    ``sha256:DIGEST``. Deleted and hidden versions are reported as missing.
     """
     conditions = _reference_conditions(reference)
     version = repository.find_version(session, caller, site, name, *conditions, versions=versions)
@@ -90,12 +89,9 @@ def _reference_conditions(reference: str) -> list[ColumnElement[bool]]:
         return [ModelVersionRecord.number == int(reference)]
     if reference in {"", LATEST}:
         return []
-    if not _ALIAS.fullmatch(reference):
-        raise QueryError(
-            f"{reference[:80]!r} is not a version; expected a number, `latest`, an alias, or "
-            "sha256:DIGEST"
-        )
-    return [repository.has_alias(reference)]
+    raise QueryError(
+        f"{reference[:80]!r} is not a version; expected a number, `latest`, or sha256:DIGEST"
+    )
 
 
 def _refuse(session: Session, caller: Caller, address: ModelAddress) -> NoReturn:

@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import BaseModel, Field
 
-from pool_server.wire import evaluations, models, names, people
+from pool_server.wire import evaluations, names, people
 
 
 class ErrorBody(BaseModel):
@@ -36,7 +36,6 @@ _FILE_NAME = "the name of a file or a thing on one line, without / and \\"
 PATTERN_WORDS: Mapping[str, str] = {
     names.NAME_PATTERN: f"{_SMALL}, beginning with a letter or digit, at most 64 characters",
     names.LABEL_KEY_PATTERN: _KEY,
-    models.ALIAS_PATTERN: _KEY,
     names.DIGEST_PATTERN: "64 of the digits 0-9 and a-f",
     r"^[0-9a-f]{16}$": "16 of the digits 0-9 and a-f",
     "^([0-9a-f]{32}|[0-9a-f]{64})$": "32 or 64 of the digits 0-9 and a-f",

@@ -94,9 +94,6 @@ class ModelVersionResponse(BaseModel):
     terms: list[TermResponse] = Field(
         default_factory=list, description="Terms of use; all of them hold together."
     )
-    aliases: list[str] = Field(
-        default_factory=list, description="Names of this version until they are moved."
-    )
     visibility: Visibility = Field(
         default="consortium", description="The model's audience: its site, those listed, or all."
     )
@@ -278,9 +275,8 @@ class FacetsResponse(BaseModel):
     )
 
 
-ALIAS_PATTERN = r"^[a-z][a-z0-9._-]{0,63}$"
 LATEST = "latest"
-"""Always the newest available version; no alias can have this name."""
+"""The newest available version."""
 
 Reason = Annotated[
     str,
@@ -300,14 +296,6 @@ class QuarantineRequest(names.RequestModel):
     """Hide a version until it has been investigated."""
 
     reason: Reason
-
-
-class AliasRequest(names.RequestModel):
-    """Point an alias at a version."""
-
-    version: str = Field(
-        default=LATEST, max_length=80, description="Number, `latest`, `sha256:DIGEST` or alias."
-    )
 
 
 class DeletionResponse(BaseModel):

@@ -61,21 +61,18 @@ class Page(ItemList[ItemT], Generic[ItemT]):
 
 _ADDRESS = re.compile(
     r"^(?:pool://)?(?P<site>[a-z0-9][a-z0-9._-]{0,63})/(?P<name>[a-z0-9][a-z0-9._-]{0,63})"
-    r"(?:@(?P<reference>[0-9]{1,9}|sha256:[0-9a-f]{64}|[a-z][a-z0-9._-]{0,63}))?$"
+    r"(?:@(?P<reference>[0-9]{1,9}|sha256:[0-9a-f]{64}|latest))?$"
 )
 
 
 @dataclass(frozen=True)
 class ModelAddress:
-    """A parsed ``pool://SITE/NAME[@VERSION|@ALIAS|@sha256:DIGEST]``."""
+    """A parsed ``pool://SITE/NAME[@VERSION|@sha256:DIGEST]``."""
 
     site: str
     name: str
     reference: str = ""
-    """Empty for the newest version, a number, ``sha256:`` and a digest, or an alias.
-
-    Aliases begin with a letter, so none is ever taken for a number.
-    """
+    """A number, ``sha256:`` and a digest, or ``latest`` or empty for the newest version."""
 
     @classmethod
     def parse(cls, text: str) -> "ModelAddress":
@@ -83,9 +80,8 @@ class ModelAddress:
         match = _ADDRESS.fullmatch(text)
         if match is None:
             raise ValueError(
-                f"{text!r} is not a model address; expected SITE/NAME, SITE/NAME@VERSION, "
-                "SITE/NAME@ALIAS or SITE/NAME@sha256:DIGEST in lower case, "
-                "for example site-a/face-68@2"
+                f"{text!r} is not a model address; expected SITE/NAME, SITE/NAME@VERSION or "
+                "SITE/NAME@sha256:DIGEST in lower case, for example site-a/face-68@2"
             )
         return cls(match["site"], match["name"], match["reference"] or "")
 

@@ -118,7 +118,7 @@ class ModelCache:
         """Store the pool's record of a version under each name that leads to it.
 
         `pool` is its host and port (`profiles.host_of`), `version` the JSON form of a
-        `ModelVersionResponse`, `reference` the requested one: a number, ``latest``, an alias,
+        `ModelVersionResponse`, `reference` the requested one: a number, ``latest`` or
         ``sha256:...``.
         """
         self._make(self._refs)

@@ -41,7 +41,7 @@ def build_request(kind: type[Request], /, **fields: Any) -> Request:
 
 
 def parse_address(text: str) -> ModelAddress:
-    """Read ``[pool://]SITE/NAME[@VERSION|@ALIAS|@sha256:DIGEST]``."""
+    """Read ``[pool://]SITE/NAME[@VERSION|@sha256:DIGEST]``."""
     try:
         return ModelAddress.parse(text)
     except ValueError as error:
@@ -63,8 +63,7 @@ def version_path(address: str | ModelAddress) -> str:
 def require_subject(path: str, answer: BaseModel) -> None:
     """Raise if an answer's subject differs from the path of its request.
 
-    Only the pool knows the version behind an alias or the newest version; there the model alone is
-    compared.
+    Only the pool knows which version is the newest; there the model alone is compared.
     """
     if match := _VERSION.search(path):
         site, name, reference = match.groups(default="")

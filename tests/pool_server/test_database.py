@@ -84,9 +84,17 @@ def table_names(settings: PoolSettings) -> set[str]:
 def test_an_empty_database_gets_the_newest_schema(settings: PoolSettings) -> None:
     assert find_revision(settings) is None
     assert upgrade_database(settings) == SchemaChange(None, newest_revision())
-    assert table_names(settings) == {*Record.metadata.tables, "alembic_version"}
+    assert table_names(settings) == {*Record.metadata.tables, "alembic_version", *UNUSED}
     assert find_revision(settings) == newest_revision()
     assert not settings.backup_folder.exists()
+
+
+UNUSED = {"aliases"}
+"""Tables that the next migration may drop."""
+
+
+def is_used(_table: object, name: str | None, kind: str, *_: object) -> bool:
+    return kind != "table" or name not in UNUSED
 
 
 def defaults_differ(
@@ -102,9 +110,12 @@ def defaults_differ(
 def test_migrations_and_records_agree(settings: PoolSettings) -> None:
     upgrade_database(settings)
     with connected(settings) as connection:
-        context = MigrationContext.configure(
-            connection, opts={"compare_type": True, "compare_server_default": defaults_differ}
-        )
+        options = {
+            "compare_type": True,
+            "compare_server_default": defaults_differ,
+            "include_object": is_used,
+        }
+        context = MigrationContext.configure(connection, opts=options)
         assert compare_metadata(context, Record.metadata) == []
 
 

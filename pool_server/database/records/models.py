@@ -1,4 +1,4 @@
-"""Models, their versions with descriptions, scores and withdrawals; sharing, aliases."""
+"""Models, their versions with descriptions, scores and withdrawals; sharing."""
 
 import math
 import re
@@ -9,18 +9,6 @@ import sqlalchemy as sa
 from sqlalchemy.orm import Mapped, column_property, mapped_column, relationship
 
 from pool_server.database.records import base, people
-
-
-class AliasRecord(base.Record):
-    """``site/model@name`` means this version until the alias is moved."""
-
-    __tablename__ = "aliases"
-    __table_args__ = (sa.Index(None, "version_id"),)
-
-    model_id: Mapped[int] = mapped_column(sa.ForeignKey("models.id"), primary_key=True)
-    name: Mapped[base.NameText] = mapped_column(primary_key=True)
-    version_id: Mapped[int] = mapped_column(sa.ForeignKey("model_versions.id"))
-    changed_at: Mapped[datetime] = mapped_column(default=base.now_utc)
 
 
 class GrantRecord(base.Record):
@@ -222,7 +210,6 @@ class ModelVersionRecord(base.Record):
     terms: Mapped[list[TermRecord]] = relationship(
         lazy="raise", order_by=(TermRecord.code, TermRecord.detail)
     )
-    aliases: Mapped[list[AliasRecord]] = relationship(lazy="raise", order_by=AliasRecord.name)
     merge_keys: Mapped[list[MergeKeyRecord]] = relationship(
         lazy="raise", order_by=MergeKeyRecord.method
     )

@@ -1,4 +1,4 @@
-"""Models of a pool: search, lineage, states, aliases, cards, sharing and withdrawals.
+"""Models of a pool: search, lineage, states, cards, sharing and withdrawals.
 
 Of evaluations, scores leave the site and data do not: only numbers about whole data sets are sent,
 never images, their names or paths, or values of one image.
@@ -9,7 +9,6 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
 
 from pydantic import BaseModel
 
@@ -109,20 +108,6 @@ class Models(connection.Resource):
         # Repeated, it would find nothing.
         response = self._pool.send("DELETE", path, params={"force": force}, repeatable=False)
         return self._pool.read(response, models.DeletionResponse)
-
-    # -- aliases --------------------------------------------------------------------------
-
-    def set_alias(self, address: Address, alias: str) -> models.ModelVersionResponse:
-        """Let ``SITE/NAME@alias`` mean a version; by default the newest."""
-        where = requests.parse_address(str(address))
-        request = requests.build_request(models.AliasRequest, version=where.reference or "latest")
-        path = f"{requests.model_path(where)}/aliases/{quote(alias, safe='')}"
-        return self._pool.write("PUT", path, models.ModelVersionResponse, request)
-
-    def remove_alias(self, address: Address, alias: str) -> None:
-        """Remove an alias; its version stays."""
-        path = f"{requests.model_path(address)}/aliases/{quote(alias, safe='')}"
-        self._pool.send("DELETE", path)
 
     # -- cards ----------------------------------------------------------------------------
 

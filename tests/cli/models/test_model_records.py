@@ -1,4 +1,4 @@
-"""Terms, cards, aliases, drafts, evaluations, receipts and the log, by command."""
+"""Terms, cards, drafts, evaluations, receipts and the log, by command."""
 
 import json
 from pathlib import Path
@@ -59,7 +59,7 @@ def test_terms_are_held_against_a_merge_and_inherited(member: Run) -> None:
     assert "non-commercial use only" in merged.err
 
 
-def test_a_draft_an_alias_and_away(
+def test_a_draft_published_quarantined_and_removed(
     member: Run, pool: LivePool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make("a.svm", 130)
@@ -67,18 +67,16 @@ def test_a_draft_an_alias_and_away(
     assert drafted["state"] == "draft"
     assert member("models", "ls", "--state", "draft", "-q").out == "pool://site-a/staged@1\n"
     assert member("models", "publish", "site-a/staged@1", "--json").data["state"] == "available"
-    named = member("models", "edit", "site-a/staged", "--alias", "best", "-q").out
-    assert named == "pool://site-a/staged@1\n"
+    assert member("download", "site-a/staged@best", "-q").code == 2
     contributor = pool.tokens["site-a"]
     monkeypatch.setenv("POOL_TOKEN", pool.admin_token)
-    hidden = member("models", "quarantine", "site-a/staged@best", "--reason", "eyes swapped")
+    hidden = member("models", "quarantine", "site-a/staged@1", "--reason", "eyes swapped")
     assert "quarantined: eyes swapped" in hidden.out
     assert (
         "pool://site-a/staged@1" in member("models", "ls", "--state", "waiting", "-q").out.split()
     )
     assert member("models", "publish", "site-a/staged@1").code == 0
     monkeypatch.setenv("POOL_TOKEN", contributor)
-    assert member("models", "edit", "site-a/staged", "--remove-alias", "best").code == 0
     assert member("models", "rm", "site-a/staged@1").code == 2, "nobody can be asked here"
     assert member("models", "rm", "site-a/staged").code == 2, "which version?"
     assert member("models", "rm", "site-a/staged@1", "-y", "-q").out == "pool://site-a/staged@1\n"

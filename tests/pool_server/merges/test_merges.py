@@ -101,12 +101,11 @@ def test_the_fit_of_models_comes_with_their_descriptions(
     member: httpx.Client, sub_models: list[dict[str, Any]]
 ) -> None:
     one, two = (version["address"] for version in sub_models)
-    member.put("/api/v1/models/merges/face-4/aliases/best", json={"version": "1"})
 
     def ask_fit(*models: str) -> httpx.Response:
         return member.get("/api/v1/merges/fit", params={"model": list(models)})
 
-    for chosen in ((two, "merges/face-1"), ("merges/face-4@best", one)):
+    for chosen in ((two, "merges/face-1"), ("merges/face-4@1", one)):
         fit = ask_fit(*chosen).json()
         assert "wba-cascade" in fit["methods"]
         assert [version["address"] for version in fit["versions"]] == [two, one]

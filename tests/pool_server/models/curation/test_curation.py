@@ -106,14 +106,12 @@ def test_a_deleted_version_is_gone_for_good(pool: PoolDriver) -> None:
     content = network_bytes()
     upload(home, "cur-a/gone", content)
     upload(home, "cur-a/gone")
-    home.put("/api/v1/models/cur-a/gone/aliases/best", json={"version": "1"})
     deleted = home.delete(address("gone"))
     assert deleted.json() == {
         "deleted": ["pool://cur-a/gone@1"], "descendants": [], "file_remains": False,
     }  # fmt: skip
     for client in (home, foreign, pool.admin):
-        for reference in (1, "best"):
-            assert client.get(address("gone", reference)).status_code == 404
+        assert client.get(address("gone")).status_code == 404
         assert client.get(address("gone") + "/content").status_code == 404
         assert listed(client, "gone", state="any") == ["2 available"]
     assert error_of(home.delete(address("gone"))) == (404, "version_not_found")
@@ -156,16 +154,14 @@ def test_each_act_is_in_the_audit(pool: PoolDriver) -> None:
     home.post(address("audited") + "/publish")
     curator.post(address("audited") + "/quarantine", json=REASON)
     curator.post(address("audited") + "/release")
-    home.put("/api/v1/models/cur-a/audited/aliases/best", json={"version": "1"})
     home.put(address("audited") + "/card", json={"text": "# Mine"})
-    home.delete("/api/v1/models/cur-a/audited/aliases/best")
     home.delete(address("audited"))
     query = {"subject": "cur-a/audited"}
     entries = pool.admin.get("/api/v1/audit", params=query).json()["items"]
     acts = [entry["action"] for entry in reversed(entries)]
     assert acts == [
-        "version.add", "version.publish", "version.quarantine", "version.release", "alias.set",
-        "card.write", "alias.remove", "version.delete",
+        "version.add", "version.publish", "version.quarantine", "version.release",
+        "card.write", "version.delete",
     ]  # fmt: skip
 
 

@@ -95,8 +95,6 @@ POST   403 403 403 200 200 200 ~/models/{site}/{name}/versions/{reference}/quara
 POST   403 403 403 200 200 200 ~/models/{site}/{name}/versions/{reference}/release
 DELETE 403 403 200 200 200 200 ~/models/{site}/{name}/versions/{reference}
 DELETE 403 403 200 200 200 200 ~/models/{site}/{name}
-PUT    403 403 200 200 200 200 ~/models/{site}/{name}/aliases/{alias}
-DELETE 403 403 204 204 204 204 ~/models/{site}/{name}/aliases/{alias}
 GET    200 200 200 200 200 200 ~/models/{site}/{name}/versions/{reference}/card
 PUT    403 403 200 200 200 200 ~/models/{site}/{name}/versions/{reference}/card
 GET    200 200 200 200 200 200 ~/models/{site}/{name}/versions/{reference}/receipts
@@ -157,7 +155,6 @@ PATH_VALUES: dict[str, Any] = {
     "reference": "1",
     "number": 1,
     "user": "ada",
-    "alias": "best",
     "size": "thumb",
 }
 
@@ -203,7 +200,6 @@ BODIES: dict[tuple[str, str], dict[str, Any]] = {
     ("POST", "/api/v1/models/{site}/{name}/versions/{reference}/quarantine"): {
         "json": {"reason": "doubt"}
     },
-    ("PUT", "/api/v1/models/{site}/{name}/aliases/{alias}"): {"json": {"version": "1"}},
     ("PUT", "/api/v1/models/{site}/{name}/versions/{reference}/card"): {"json": {"text": ""}},
     ("PUT", "/api/v1/models/{site}/{name}/versions/{reference}/receipts"): {"json": RECEIPT},
     ("PUT", "/api/v1/models/{site}/{name}/versions/{reference}/description"): {"json": {}},

@@ -149,11 +149,6 @@ class Subjects:
         version = self.member.get(f"/api/v1/models/{SITE}/face/versions/1").json()
         return Subject({"digest": version["digest"]})
 
-    def an_alias(self) -> Subject:
-        path = f"/api/v1/models/{SITE}/face/aliases/best"
-        assert self.member.put(path, json={"version": "1"}).is_success
-        return Subject()
-
     # -- uploads and merges ----------------------------------------------------------------------
 
     def new_upload(self) -> Subject:
@@ -292,7 +287,6 @@ MAKERS: dict[tuple[str, str], Callable[[Subjects], Subject]] = {
     ("POST", f"{_VERSION}/withdraw"): Subjects.a_model,
     ("DELETE", _VERSION): Subjects.a_model,
     ("DELETE", f"{_API}/models/{{site}}/{{name}}"): Subjects.a_model,
-    ("DELETE", f"{_API}/models/{{site}}/{{name}}/aliases/{{alias}}"): Subjects.an_alias,
     ("POST", f"{_API}/uploads"): Subjects.new_upload,
     ("GET", _UPLOAD): Subjects.without_body,
     ("POST", f"{_UPLOAD}/parts"): Subjects.an_upload,

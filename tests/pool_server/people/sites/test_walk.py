@@ -254,7 +254,7 @@ def ask(
     client: httpx.Client, method: str, path: str, pair: Pair, *, is_there: bool
 ) -> httpx.Response:
     values = {"site": SITE, "name": "open", "reference": "1", "number": 1, "user": CANARY}
-    values |= {"alias": "best", "key_id": "0" * 64, "digest": "0" * 64, "upload_id": "0" * 32}
+    values |= {"key_id": "0" * 64, "digest": "0" * 64, "upload_id": "0" * 32}
     values |= {"size": "thumb"}
     values |= pair.there if is_there else pair.absent
     body = pair.body[0 if is_there else 1] if pair.body else BODIES.get((method, path), {})
