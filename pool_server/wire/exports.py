@@ -1,33 +1,12 @@
 """Exports: models on their way from one pool to another, without a connection between the two."""
 
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import BaseModel, ConfigDict, Field
 
 from pool_server.wire import cards, data_use, names, signatures
 from pool_server.wire.signatures import keys, statements
-
-MOST_ADDRESSES = 500
-
-Address = Annotated[str, StringConstraints(min_length=1, max_length=300)]
-
-
-class ExportRequest(names.RequestModel):
-    """Ask whether models may leave the pool."""
-
-    addresses: list[Address] = Field(min_length=1, max_length=MOST_ADDRESSES)
-
-
-class GrantedVersion(BaseModel):
-    """A version that may leave the pool."""
-
-    address: str
-    digest: names.Digest
-    size_bytes: int
-
-
-ExportResponse = names.ItemList[GrantedVersion]
 
 
 class PortableStatement(BaseModel):

@@ -38,7 +38,8 @@ from aggregators.whole_file import write_whole
 from pool_server.wire.cards import read_card, write_card
 from pool_server.wire.citations import citation
 from pool_server.wire.data_use import TEXT, label_of
-from pool_server.wire.exports import GrantedVersion, PortableVersion
+from pool_server.wire.exports import PortableVersion
+from pool_server.wire.models import ModelVersionResponse
 from pool_server.wire.signatures.statements import canonical_json
 from site_agent.errors import InvalidInputError, PoolAnswerError, ReleaseRefusedError
 from site_agent.plain_json import json_bytes
@@ -187,8 +188,7 @@ def write_release(pool: "PoolClient", address: str, folder: Path) -> Release:
     """
     version = pool.version(address)
     card = _card_for_hubs(pool.card(version.address).text)
-    [granted] = pool.exports.grant([version.address])
-    record = _read_record(pool, granted)
+    record = _read_record(pool, version)
     if record.file_name.casefold() in {name.casefold() for name in _OWN_NAMES}:
         raise InvalidInputError(
             f"{version.address}: its file is called {record.file_name}, as a file of every export",
@@ -235,13 +235,13 @@ def record_bytes(record: PortableVersion) -> bytes:
     return canonical_json(record.model_dump(mode="json")) + b"\n"
 
 
-def _read_record(pool: "PoolClient", item: GrantedVersion) -> PortableVersion:
+def _read_record(pool: "PoolClient", version: ModelVersionResponse) -> PortableVersion:
     """Return the record of a version that may leave, with the place of its signing."""
-    record = pool.exports.portable_version(item.address)
-    if (record.address, record.digest) != (item.address, item.digest):
+    record = pool.exports.export(version.address)
+    if (record.address, record.digest) != (version.address, version.digest):
         raise PoolAnswerError(
             f"{pool.endpoint} gave the record of {record.address} ({record.digest[:12]}...), asked "
-            f"for was {item.address} ({item.digest[:12]}...)"
+            f"for was {version.address} ({version.digest[:12]}...)"
         )
     if len(record_bytes(record)) > MOST_TEXT_BYTES:
         raise InvalidInputError(

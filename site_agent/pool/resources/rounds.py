@@ -9,7 +9,7 @@ from typing import Any
 
 from aggregators.whole_file import sync_folder
 from pool_server.wire import rounds
-from pool_server.wire.exports import ExportRequest, ExportResponse, GrantedVersion, PortableVersion
+from pool_server.wire.exports import PortableVersion
 from pool_server.wire.merges import MergeJobPage, MergeJobResponse, MergeRequest
 from pool_server.wire.names import DIGEST_PATTERN, NAME_PATTERN, ModelAddress
 from pool_server.wire.signatures.keys import Envelope
@@ -81,18 +81,9 @@ class Uploads(connection.Resource):
 class Exports(connection.Resource):
     """Requests about models that leave the pool; `site_agent.releases` writes and reads them."""
 
-    def grant(self, addresses: Sequence[str]) -> list[GrantedVersion]:
-        """Ask for permission to export versions; the pool records the export."""
-        request = requests.build_request(ExportRequest, addresses=list(addresses))
-        granted = self._pool.post("/api/v1/exports", ExportResponse, request).items
-        named = [item.address for item in granted]
-        for address in addresses:
-            requests.require_same(address, address if address in named else ", ".join(named))
-        return granted
-
-    def portable_version(self, address: str) -> PortableVersion:
-        """Return all that goes with a version when it leaves the pool."""
-        return self._pool.get(f"{requests.version_path(address)}/record", PortableVersion)
+    def export(self, address: str) -> PortableVersion:
+        """Return all that goes with a version when it leaves the pool, which records that."""
+        return self._pool.post(f"{requests.version_path(address)}/export", PortableVersion)
 
 
 class Rounds(connection.Resource):

@@ -81,8 +81,8 @@ def test_knowing_its_digest_is_not_enough(pool: PoolDriver, secret: tuple[str, b
     for client, site in ((pool.member(ATTACKER), ATTACKER), (pool.member("stranger"), "stranger")):
         opened = announce(client, f"{site}/copied", content)
         assert opened.json()["state"] == "receiving", "whoever names it must send it"
-        bundled = client.post("/api/v1/exports", json={"addresses": [f"sha256:{digest}"]})
-        assert not bundled.is_success
+        path = f"/api/v1/models/{VICTIM}/{NAME}/versions/sha256:{digest}/export"
+        assert not client.post(path).is_success
     # Nor does it pass for another site's contribution, which the result would then show.
     other = start_round(pool, f"pool://{ATTACKER}/{NAME}@1", SITES[:2])["round_id"]
     again = announce_contribution(pool.member(ATTACKER), other, ATTACKER, content)

@@ -84,8 +84,7 @@ POST   403 403 200 200 200 200 ~/sites/{site}/keys/{key_id}/revoke
 GET    200 200 200 200 200 200 ~/models/{site}/{name}/versions/{reference}/statement
 PUT    403 403 200 200 200 200 ~/models/{site}/{name}/versions/{reference}/statement
 # Its site may hand it on, and whoever looks after the whole pool.
-POST   200 403 200 200 200 200 ~/exports
-GET    200 403 200 200 200 200 ~/models/{site}/{name}/versions/{reference}/record
+POST   200 403 200 200 200 200 ~/models/{site}/{name}/versions/{reference}/export
 GET    200 200 200 200 200 200 ~/models/{site}/{name}/sharing
 PUT    403 403 200 200 200 200 ~/models/{site}/{name}/sharing
 GET    403 403 403 200 200 200 ~/queue
@@ -188,7 +187,6 @@ BODIES: dict[tuple[str, str], dict[str, Any]] = {
     ("PUT", "/api/v1/models/{site}/{name}/versions/{reference}/statement"): {
         "json": {"envelope": ENVELOPE}
     },
-    ("POST", "/api/v1/exports"): {"json": {"addresses": [f"{SITE}/face@1"]}},
     ("PATCH", "/api/v1/sites/{site}"): {"json": {"contact": "room 3"}},
     ("PATCH", "/api/v1/users/{site}/{user}"): {"json": {"display_name": "Ada"}},
     ("POST", "/api/v1/invitations"): {"json": {"site": SITE}},

@@ -156,7 +156,6 @@ def pairs(pool: PoolDriver, tmp_path_factory: pytest.TempPathFactory) -> dict[st
         {"site": FOREIGN, "name": "merged", "recipe": recipe_of([]) | {"inputs": [source]}}
         for source in inputs
     ]
-    exports = [({"addresses": [there]}, {"addresses": [absent]}) for there, absent in references]
     session = {
         **subjects.a_session_with_file().values,
         "upload_id": subjects.an_upload().values["upload_id"],
@@ -191,9 +190,6 @@ def pairs(pool: PoolDriver, tmp_path_factory: pytest.TempPathFactory) -> dict[st
         "POST /api/v1/rounds": bodies(
             "base", sites=[FOREIGN], deadline=(now_utc() + timedelta(days=1)).isoformat()
         ),
-        "POST /api/v1/exports": [
-            Pair({}, {}, ({"json": there}, {"json": absent})) for there, absent in exports
-        ],
         "POST /api/v1/merges": [Pair({}, {}, ({"json": requests[0]}, {"json": requests[1]}))],
         "GET /api/v1/models": [
             Pair({}, {}, ({"params": {"mergeable_with": a}}, {"params": {"mergeable_with": b}}))
