@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from aggregators.whole_file import write_whole
 from cli.frame.errors import CliError, ExitCode, Outcome, UsageError
-from cli.frame.options import DryRunOption, Option, command, group, single
+from cli.frame.options import Option, command, group, single
 from cli.frame.output import Invocation, Reply, TableText
 from site_agent import own_folders
 
@@ -74,12 +74,8 @@ class DatabaseOptions:
         return settings
 
 
-@command(
-    db_app, "upgrade", "db upgrade", "db upgrade --config /etc/poolctl.toml", "db upgrade --dry-run"
-)
-def upgrade(
-    invocation: Invocation, *, database: DatabaseOptions, dry_run: DryRunOption = False
-) -> Reply:
+@command(db_app, "upgrade", "db upgrade", "db upgrade --config /etc/poolctl.toml")
+def upgrade(invocation: Invocation, *, database: DatabaseOptions) -> Reply:
     """Upgrade the database to the schema of this version, or create it in an empty database.
 
     On PostgreSQL, stop the pool's servers and make a backup first; servers of another version
@@ -91,8 +87,6 @@ def upgrade(
     from pool_server.server import hold_data_folder
 
     settings = database.settings()
-    if dry_run:
-        return _compare_schema(settings)
     with hold_data_folder(settings):
         change, made = set_up_database(settings)
         secret, token_file = _hand_over(invocation, settings, made)
@@ -131,22 +125,6 @@ def _hand_over(
     write_whole(file, f"{secret}\n", mode=0o600)
     invocation.note(f"the admin's token is in {file}: log in with it, and delete the file")
     return None, file
-
-
-def _compare_schema(settings: "PoolSettings") -> Reply:
-    """Compare the schema of the database with the one of this version."""
-    from pool_server.database.schema import find_revision, newest_revision
-
-    revision, newest = find_revision(settings), newest_revision()
-    facts = {
-        "database": settings.database_place,
-        "revision": revision,
-        "newest": newest,
-        "is_newest": revision == newest,
-    }
-    advice = "up to date" if revision == newest else f"would be upgraded to {newest}"
-    rows = [["database", settings.database_place], ["schema", f"{revision or 'empty'}  ({advice})"]]
-    return Reply(facts, TableText(["what", "value"], rows), [revision or ""])
 
 
 # Settings of a pool's server, for the commands that run or look after one.
