@@ -17,7 +17,6 @@ from pool_server.pages.visitor import (
     LoginNeededError,
     Visitor,
     cookie_name,
-    look_up,
     own_path,
     pinned_address,
     set_cookie,
@@ -43,7 +42,6 @@ async def login_page(
         next=own_path(onward),
         link=link,
         invitation=invitation,
-        again="",
         form=showing.EMPTY_FORM,
     )
 
@@ -68,24 +66,10 @@ async def log_in(request: Request, visitor: Anyone, parts: Parts, limits: Limits
             next=own_path(form["next"]),
             link="",
             invitation="",
-            again=form["again"],
-            typed=form.resent(),
             form=showing.refused_form(form, problem),
         )
-    if form["again"]:
-        # The form that was sent when the session had ended.
-        known = look_up(parts, Visitor(request, secret, False, None))
-        return await _offer_again(known, form, secret)
     response = showing.go_to(own_path(form["next"]))
     set_cookie(response, request, secret)
-    return response
-
-
-async def _offer_again(visitor: Visitor, form: showing.Form, secret: str) -> Response:
-    response = await showing.show(
-        visitor, "resend.html", again=own_path(form["again"]), typed=form.resent()
-    )
-    set_cookie(response, visitor.request, secret)
     return response
 
 
@@ -121,7 +105,6 @@ async def accept_invitation(request: Request, visitor: Anyone, parts: Parts) -> 
             next="/",
             link="",
             invitation=form["invitation"],
-            again="",
             form=showing.refused_form(form, refusal),
         )
     token = TokenCreatedResponse.model_validate_json(made)

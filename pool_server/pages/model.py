@@ -11,7 +11,7 @@ from markupsafe import Markup
 from starlette.responses import Response
 
 from pool_server.errors import MissingError
-from pool_server.pages import comparing, pool_api, showing, words
+from pool_server.pages import pool_api, showing, words
 from pool_server.pages.matrix import Cell, Column, Matrix, build_matrix, row_of
 from pool_server.pages.relatives import list_relatives
 from pool_server.pages.signing import find_unsigned
@@ -20,85 +20,8 @@ from pool_server.wire import cards, models
 from pool_server.wire.evaluations import HEADLINES, SCORES, EvaluationMatrix, EvaluationPage
 from pool_server.wire.names import ModelAddress
 
-WIDTH, HEIGHT = 560, 170
-LEFT, RIGHT, TOP, BOTTOM = 60, 20, 12, 28
-MOST_CURVES = 4
-GRID_LINES = 3
-
-
-@dataclass(frozen=True)
-class Point:
-    """One score in the drawing; `text` names version and value."""
-
-    x: float
-    y: float
-    text: str
-
-
-@dataclass(frozen=True)
-class Curve:
-    """The scores on one data set, from the oldest version to the newest."""
-
-    title: str
-    points: Sequence[Point]
-
-    @property
-    def path(self) -> str:
-        return " ".join(f"{point.x:.1f},{point.y:.1f}" for point in self.points)
-
-
-@dataclass(frozen=True)
-class Drawing:
-    """Curves of one score, with the marks of their axes."""
-
-    curves: Sequence[Curve]
-    versions: Sequence[Point]
-    levels: Sequence[Point]
-
-
-def draw_scores(matrix: Matrix) -> Drawing | None:
-    """Return the curves of a model's versions, None where no data set measured two of them."""
-    numbers = [int(ModelAddress.parse(line.address).reference) for line in matrix.lines]
-    order = sorted(range(len(numbers)), key=numbers.__getitem__)
-    values = [
-        {place: cell.value for place in order if (cell := matrix.lines[place].cells[column])}
-        for column in range(len(matrix.columns))
-    ]
-    shown = [pair for pair in zip(matrix.columns, values, strict=True) if len(pair[1]) > 1]
-    shown = shown[:MOST_CURVES]
-    if not shown:
-        return None
-    used = [place for place in order if any(place in scores for _, scores in shown)]
-    step = (WIDTH - LEFT - RIGHT) / (len(used) - 1)
-    x_of = {place: LEFT + step * number for number, place in enumerate(used)}
-    lowest = min(min(scores.values()) for _, scores in shown)
-    highest = max(max(scores.values()) for _, scores in shown)
-    span = (highest - lowest) or 1.0
-
-    def height(value: float) -> float:
-        return HEIGHT - BOTTOM - (value - lowest) / span * (HEIGHT - BOTTOM - TOP)
-
-    curves = [
-        Curve(
-            f"{column.dataset} of {column.site}",
-            [
-                Point(x_of[place], height(value), f"@{numbers[place]}: {words.number(value)}")
-                for place, value in scores.items()
-            ],
-        )
-        for column, scores in shown
-    ]
-    marks = [lowest + span * number / (GRID_LINES - 1) for number in range(GRID_LINES)]
-    return Drawing(
-        curves,
-        [Point(x_of[place], HEIGHT - BOTTOM, f"@{numbers[place]}") for place in used],
-        [Point(LEFT, height(value), words.number(value)) for value in marks],
-    )
-
-
 router = showing.page_router()
 MOST_COMPARED = 8
-MOST_ON_CURVE = 20
 CAPTIONS = {
     "ert": "The mean shape; each halo is how far the trees move a point.",
     "hog-svm": "What the detector looks for: edges, brighter where they count more.",
@@ -163,11 +86,6 @@ async def model_page(visitor: Anyone, site: str, name: str, score: str = "") -> 
     sharing = await showing.asking(
         api.get(models.SharingResponse, f"/models/{version.site}/{version.name}/sharing")
     )
-    curve = None
-    if len(versions.items) > 1:
-        addresses = [sibling.address for sibling in versions.items[:MOST_ON_CURVE]]
-        scores = await comparing.find_scores(api, shown_score, addresses)
-        curve = draw_scores(build_matrix(shown_score, list(scores.values())))
     own_row = row_of(version.address, version.digest, version.kind, evaluations.items, shown_score)
     near = [row for row in others.rows if row.address != version.address]
     matrix = build_matrix(shown_score, [own_row, *near], version.address)
@@ -189,12 +107,11 @@ async def model_page(visitor: Anyone, site: str, name: str, score: str = "") -> 
         json_path=path,
         headline=_headline(matrix),
         lines=matrix.lines[:MOST_COMPARED],
-        curve=curve,
         replacement=_replacement(version, versions.items),
         scores=sorted({name for item in evaluations.items for name in item.scores} & SCORES.keys()),
         score_words=SCORES,
-        ancestors=list_relatives(family, version.address, descendants=False),
-        descendants=list_relatives(family, version.address, descendants=True),
+        ancestors=list_relatives(family, descendants=False),
+        descendants=list_relatives(family, descendants=True),
         recipe=family.recipe,
         card_html=card_html(body),
         receipts=receipts.items,

@@ -7,7 +7,6 @@ from pool_server.pages import words
 from pool_server.wire import models
 
 _MOST_ENTRIES = 60
-_KEPT = "kept"
 
 
 @dataclass
@@ -15,9 +14,9 @@ class Box:
     """One model, or the contributions of a round."""
 
     title: str
-    caption: str
-    css: str
     address: str = ""
+    badge: str = ""
+    is_withdrawn: bool = False
 
 
 @dataclass(frozen=True)
@@ -29,11 +28,9 @@ class Relative:
     relatives: "list[Relative]"
 
 
-def list_relatives(
-    family: models.LineageResponse, here: str, *, descendants: bool
-) -> list[Relative]:
+def list_relatives(family: models.LineageResponse, *, descendants: bool) -> list[Relative]:
     """Return the ancestors or the descendants of the version as nested lists, each once."""
-    boxes, edges = _boxes(family, here)
+    boxes, edges = _boxes(family)
     steps: dict[str, list[tuple[str, models.LineageEdge]]] = defaultdict(list)
     for edge in edges:
         start, end = (edge.parent, edge.child) if descendants else (edge.child, edge.parent)
@@ -52,11 +49,9 @@ def list_relatives(
     return walk(family.root)
 
 
-def _boxes(
-    family: models.LineageResponse, here: str
-) -> tuple[dict[str, Box], list[models.LineageEdge]]:
+def _boxes(family: models.LineageResponse) -> tuple[dict[str, Box], list[models.LineageEdge]]:
     """Return boxes by digest, and the edges between them: all contributions to a round are one."""
-    boxes = {node.digest: _box(node, here, family.root) for node in family.nodes}
+    boxes = {node.digest: _box(node) for node in family.nodes}
     kinds = {node.digest: node.kind for node in family.nodes}
     contributions: dict[str, list[str]] = defaultdict(list)
     edges = []
@@ -73,17 +68,12 @@ def _boxes(
     return boxes, edges
 
 
-def _box(node: models.LineageNode, here: str, root: str) -> Box:
-    if node.digest == root:
-        return Box(words.short(here), "this model", "root")
+def _box(node: models.LineageNode) -> Box:
     if node.kind in models.ROUND_FILES:
-        return Box(models.ROUND_FILES[node.kind], "kept by the pool", _KEPT)
+        return Box(models.ROUND_FILES[node.kind])
     if not node.addresses:
-        title = f"sha256:{node.digest[:12]}…"
-        return Box(title, "not in this pool, or not for you", _KEPT)
+        return Box(f"sha256:{node.digest[:12]}…")
     title, address = words.short(node.addresses[0]), words.page_of(node.addresses[0])
     if node.withdrawn:
-        return Box(title, f"withdrawn: {node.withdrawn}", "withdrawn", address)
-    if node.flagged:
-        return Box(title, "holds a withdrawn model", "flagged", address)
-    return Box(title, "", "", address)
+        return Box(title, address, f"withdrawn: {node.withdrawn}", is_withdrawn=True)
+    return Box(title, address, "holds a withdrawn model" if node.flagged else "")

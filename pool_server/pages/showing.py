@@ -19,7 +19,13 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from pool_server.errors import MissingError, NotAllowedError, PoolError, RefusedError
+from pool_server.errors import (
+    MissingError,
+    NotAllowedError,
+    NotAuthenticatedError,
+    PoolError,
+    RefusedError,
+)
 from pool_server.http.error_responses import error_response, error_text, request_id_of
 from pool_server.http.paths import is_streamed
 from pool_server.http.session import server_parts
@@ -134,9 +140,16 @@ async def _answer(request: Request, handle: Handler) -> Response:
         path = request.url.path + (f"?{request.url.query}" if request.url.query else "")
         if request.method in _SAFE:
             return RedirectResponse(login_address(path), 303)
-        return await _ask_again(request, "login.html", status=401, next="/", link="", invitation="")
+        raise NotAuthenticatedError(
+            "your session had ended before the form was sent, so nothing was changed",
+            hint="Log in in another tab, then load the form again and copy what you typed: your "
+            "browser keeps it on the page before this one.",
+        ) from None
     except ProofNeededError:
-        return await _ask_again(request, "proof.html", status=403)
+        form = await read_form(request)
+        visitor: Visitor = request.state.visitor
+        again = {"again": request.url.path, "typed": form.typed(), "form": EMPTY_FORM}
+        return await show(visitor, "proof.html", status=403, **again)
     except pool_api.RefusedByApiError as refusal:
         body = refusal.body
         return error_response(
@@ -149,14 +162,6 @@ async def _answer(request: Request, handle: Handler) -> Response:
         )
     except RequestValidationError:
         raise MissingError("the pool has no page at this address", code="no_such_page") from None
-
-
-async def _ask_again(request: Request, template: str, *, status: int, **values: Any) -> Response:
-    """Return the form that asks for the token, holding all typed values of another form."""
-    form = await read_form(request)
-    visitor: Visitor = request.state.visitor
-    values |= {"again": request.url.path, "typed": form.typed(), "form": EMPTY_FORM}
-    return await show(visitor, template, status=status, **values)
 
 
 def compress(request: Request, response: Response) -> Response:
@@ -302,7 +307,7 @@ async def _find_visitor(request: Request, status: HTTPStatus) -> Visitor | None:
 
 
 CSRF_FIELD, CSRF_HEADER = "csrf", "x-csrf"
-PROOF_FIELD, KEPT_PREFIX = "proof", "kept-"
+PROOF_FIELD = "proof"
 MOST_FIELDS = 400
 _FORM = "application/x-www-form-urlencoded"
 
@@ -329,18 +334,9 @@ class Form:
         return field_problems(self._fields, body)
 
     def typed(self) -> list[tuple[str, str]]:
-        """Return all values of a form that must be sent again, after another log-in."""
+        """Return all values of a form that must be sent again, after the token."""
         pairs = [(name, value) for name, values in self._fields.items() for value in values]
         return [pair for pair in pairs if pair[0] not in {CSRF_FIELD, PROOF_FIELD}]
-
-    def resent(self) -> list[tuple[str, str]]:
-        """Return the values of an earlier form that the log-in's form holds."""
-        return [
-            (name.removeprefix(KEPT_PREFIX), value)
-            for name, values in self._fields.items()
-            for value in values
-            if name.startswith(KEPT_PREFIX)
-        ]
 
     def kept(self) -> dict[str, str]:
         """Return the typed values for showing the form again, without secrets."""

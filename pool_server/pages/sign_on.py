@@ -99,7 +99,6 @@ async def _show_refusal(visitor: Visitor, error: PoolError) -> Response:
         next="/",
         link="",
         invitation="",
-        again="",
         form=showing.FormState({}, {}, body.message, body.hint),
     )
 
