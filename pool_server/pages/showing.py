@@ -148,8 +148,8 @@ async def _answer(request: Request, handle: Handler) -> Response:
     except ProofNeededError:
         form = await read_form(request)
         visitor: Visitor = request.state.visitor
-        again = {"again": request.url.path, "typed": form.typed(), "form": EMPTY_FORM}
-        return await show(visitor, "proof.html", status=403, **again)
+        values: dict[str, Any] = {"again": request.url.path, "typed": form.typed()}
+        return await show(visitor, "proof.html", status=403, form=EMPTY_FORM, **values)
     except pool_api.RefusedByApiError as refusal:
         body = refusal.body
         return error_response(

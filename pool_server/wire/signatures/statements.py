@@ -37,7 +37,7 @@ the carrier of an export   changes a record between two pools           the clie
 =========================  ===========================================  ======================
 
 The pool's half is `pool_server.signatures.statements`, the client's `site_agent.pool.verification`.
-Number, aliases, state, visibility and dates of a version are the pool's own and not signed; format
+Number, state, visibility and dates of a version are the pool's own and not signed; format
 and fingerprint follow from the file, and its digest is signed.
 
 Sources: in-toto attestation framework, `spec/v1/statement.md` and its parsing rules (unknown fields
