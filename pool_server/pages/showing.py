@@ -142,7 +142,7 @@ async def _answer(request: Request, handle: Handler) -> Response:
             return RedirectResponse(login_address(path), 303)
         raise NotAuthenticatedError(
             "your session had ended before the form was sent, so nothing was changed",
-            hint="Log in in another tab, then load the form again and copy what you typed: your "
+            hint="Log in in another tab, then load the form again and copy your text: your "
             "browser keeps it on the page before this one.",
         ) from None
     except ProofNeededError:
