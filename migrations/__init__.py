@@ -2,8 +2,8 @@
 
 A released migration is never edited. Each only adds: tables, indexes, and columns that may be null
 or have a default in the database, so that servers of the release before go on next to the new ones.
-What a release no longer uses may go with the next one, which raises `OLDEST_PROGRAM`: the table
-`aliases`.
+A table or column that a release no longer uses may go with the next one, which raises
+`OLDEST_PROGRAM`: the table `aliases` may.
 """
 
 from pathlib import Path
