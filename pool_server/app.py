@@ -76,31 +76,6 @@ Send `Authorization: Bearer TOKEN` with every request but those under *operation
 code is stable, the texts are for people.
 """
 
-TAGS = {
-    "models": "Finding models, and fetching their files.",
-    "lineage": "What a model was merged from, and what was made of it.",
-    "curation": "From draft to published and out of sight again: for curators and owners.",
-    "evaluations": "How models do on the private data of the sites: scores, never data.",
-    "withdrawals": "Versions that were withdrawn, what holds them, and what replaces it.",
-    "uploads": "A file is announced, sent in parts, and completed. Nothing of it is seen before "
-    "its digest and format are verified; an interrupted upload goes on where it stopped.",
-    "rounds": "Several sites refine one model, each on data that stay at home: a base, "
-    "contributions of the sites that were asked, and a result with its lineage.",
-    "secure": "The board of the secure sum: labs and aggregation servers leave signed messages "
-    "and encrypted files here. The pool can neither read nor change what counts.",
-    "merges": "Merges that the pool makes in the background, for sites that want it.",
-    "exports": "Models that are handed on to where the pool cannot be reached from.",
-    "signatures": "Keys with which sites sign, and what they signed: who has a file from anywhere "
-    "can check with them that it is the one that the site published.",
-    "events": "What concerns a site: as pages for programs.",
-    "audit": "Who did what, and when. For admins of the pool and of sites.",
-    "sites": "The labs that share this pool, and who one is oneself.",
-    "users": "The people of a site, and invitations. For the site's admins; accepting one needs "
-    "no token.",
-    "tokens": "What programs show to be let in. For the site's admins.",
-    "operations": "For whatever watches the server. Only its counters need a token.",
-}
-
 
 def open_parts(settings: PoolSettings) -> session.ServerParts:
     """Open the database and the storage that the settings name."""
@@ -148,7 +123,6 @@ def create_app(settings: PoolSettings) -> FastAPI:
         version=sites.pool_version(),
         summary="A pool of face models shared between research sites",
         description=DESCRIPTION.strip(),
-        openapi_tags=[{"name": name, "description": text} for name, text in TAGS.items()],
         docs_url=None,
         redoc_url=None,
         lifespan=serve_parts,

@@ -8,7 +8,6 @@ from cli.frame.errors import UsageError
 from cli.frame.options import Argument, DryRunOption, Option, YesOption, command, group
 from cli.frame.output import Invocation, Reply, TableText, listing
 from pool_server.wire.people import SCOPES, InvitationResponse, TokenResponse, UserResponse
-from site_agent.pool.disabling import DisablingEffect, find_disabling_effect
 from site_agent.tasks.model_files import whole_id
 
 app = group("Let people and machines in, change their roles, shut them out.")
@@ -319,56 +318,29 @@ def change(
 def _disable(invocation: Invocation, user: str, *, yes: bool, dry_run: bool) -> Reply:
     site, name = read_user(user)
     if dry_run:
-        with invocation.pool() as pool:
-            effect = find_disabling_effect(pool, user)
-        data = {"site": site, "name": name, "disabled": False, **_effect_data(effect)}
-        return Reply(
-            data, [f"would disable user {user}", *_describe_effect(effect, "would be")], [user]
-        )
+        return Reply({"user": user, "disabled": False}, f"would disable user {user}", [user])
     invocation.confirm(f"Disable user {user} with all tokens and open invitations?", assume_yes=yes)
     with invocation.pool() as pool:
         changed = pool.users.change(site, name, disabled=True)
         # Only now: until disabled, the user could create more.
-        effect = find_disabling_effect(pool, user)
-    data = {**changed.model_dump(mode="json"), **_effect_data(effect)}
-    return Reply(data, [f"disabled user {user}", *_describe_effect(effect, "are")], [user])
-
-
-def _effect_data(effect: DisablingEffect) -> dict[str, Any]:
-    return {
-        "refused": {"tokens": effect.refused_tokens, "invitations": effect.refused_invitations},
-        "staying": {"tokens": effect.staying_tokens, "users": effect.staying_users},
-    }
-
-
-def _describe_effect(effect: DisablingEffect, are: str) -> list[str | TableText]:
-    """Describe an effect, with the command that ends each staying token."""
-    tokens = ", ".join(f"{token.site}/{token.name}" for token in effect.refused_tokens)
-    invitations = ", ".join(
-        f"{invitation.invitation_id}" for invitation in effect.refused_invitations
-    )
-    lines: list[str | TableText] = [
-        f"refused {are} the tokens: {tokens or 'none'}",
-        f"refused {are} the open invitations: {invitations or 'none'}",
-    ]
-    if effect.staying_tokens:
+        staying = [
+            token
+            for token in pool.tokens.list()
+            if token.made_by == user
+            and token.revoked_at is None
+            and (token.site, token.user) != (site, name)
+        ]
+    text: list[str | TableText] = [f"disabled user {user}"]
+    if staying:
         rows = [
-            [
-                f"{token.site}/{token.name}",
-                role_words(token.role, pool_wide=token.pool_wide),
-                f"user {token.user}" if token.user else "a machine",
-                f"poolctl admin people revoke {token.token_id}",
-            ]
-            for token in effect.staying_tokens
+            [f"{token.site}/{token.name}", f"poolctl admin people revoke {token.token_id}"]
+            for token in staying
         ]
-        lines += [
-            f"these tokens stay valid; {effect.user} created them and may still have them:",
-            TableText(["token", "role", "for", "end it with"], rows),
+        text += [
+            f"{user} created these tokens for others, and may still have them:",
+            TableText(["token", "end it with"], rows),
         ]
-    if effect.staying_users:
-        people = ", ".join(f"{user.site}/{user.name}" for user in effect.staying_users)
-        lines.append(f"these users stay, by invitation of {effect.user}: {people}")
-    return lines
+    return Reply({**changed.model_dump(mode="json"), "staying_tokens": staying}, text, [user])
 
 
 def read_user(word: str) -> tuple[str, str]:

@@ -52,8 +52,8 @@ class ModelFilter:
     state: Annotated[
         Literal["draft", "available", "quarantined", "withdrawn", "any", "waiting"] | None,
         Option(
-            "State of the versions. Default: available ones, and your own drafts. waiting: all "
-            "that wait for a curator."
+            "State of the versions. Default: available ones, and your own drafts. waiting: "
+            "those that wait for a curator."
         ),
     ] = None
     latest: Annotated[bool, Option("Only the newest version of each model.")] = False
@@ -102,13 +102,8 @@ def ls(
 ) -> Reply:
     """List models. Several filters are combined.
 
-    --long adds state, size, metrics and the methods that merge a model. --state withdrawn, alone or
-    with --site, lists withdrawals with reasons and replacements.
+    --long adds state, size, metrics and the methods that merge a model.
     """
-    if chosen.state == "waiting":
-        return sharing.list_waiting(invocation, limit)
-    if chosen.state == "withdrawn" and chosen == ModelFilter(state="withdrawn", site=chosen.site):
-        return withdrawals.list_withdrawn(invocation, chosen.site, limit)
     address, keys = _mergeable(invocation, chosen.mergeable_with)
     with invocation.pool() as pool:
         query = chosen.query(text or (), address, keys)
@@ -226,36 +221,23 @@ def _rows_of(version: ModelVersionResponse, finding: str) -> list[list[str]]:
     ]
 
 
-@command(
-    app,
-    "info",
-    "models info site-a/face-68",
-    "models info site-a/face-68@2 --card > card.md",
-    "models info site-a/face-68 --usage",
-)
+@command(app, "info", "models info site-a/face-68", "models info site-a/face-68@2 --card > card.md")
 def info(
     invocation: Invocation,
     address: Annotated[str, Argument("[SITE/]NAME[@VERSION].", "ADDRESS")],
     *,
     card: Annotated[bool, Option("Print the card: Markdown with YAML front matter.")] = False,
-    usage: Annotated[
-        bool, Option("List the sites that downloaded, merged or passed on a model of yours.")
-    ] = False,
 ) -> Reply:
     """Show everything that the pool knows about a version.
 
     If nobody wrote a card, the pool makes one from labels, metrics, terms, lineage and evaluations.
-    The YAML follows Hugging Face model cards; the card of a signed version is verified. --usage
-    lists each site's first download, and shows only the digest of results hidden from you.
+    The YAML follows Hugging Face model cards; the card of a signed version is verified. Uses
+    of your models by other sites are events: 'poolctl log'.
     """
-    if card and usage:
-        raise UsageError("--card and --usage: choose one")
     with invocation.pool() as pool:
         if card:
             shown = pool.card(address)
             return Reply(shown, shown.text.rstrip("\n"), [shown.address])
-        if usage:
-            return sharing.list_usage(pool, address)
         version = pool.version(address)
         signature, finding = _signature(pool, version)
         measured = (

@@ -23,8 +23,8 @@ Form = Literal["hf", "oci"]
 PlaceArgument = Annotated[
     str,
     options.Argument(
-        "A folder (ends in / or exists), OWNER/NAME[@REVISION] of a hub, or HOST/NAME[:TAG] of a "
-        "registry.",
+        "HOST/NAME[:TAG] of a registry for oci; OWNER/NAME[@REVISION] of a hub, or a folder (ends "
+        "in / or exists), for hf.",
         "FOLDER|REF",
     ),
 ]
@@ -57,14 +57,14 @@ def export(
     """
     with ExitStack() as stack:
         pool = stack.enter_context(invocation.pool())
-        is_local = _is_folder(place)
+        is_local = to == "hf" and _is_folder(place)
         scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="poolctl-export-")))
         folder = _empty_folder(Path(place).expanduser()) if is_local else scratch
-        release = write_release(pool, address, folder if to == "hf" else scratch)
+        release = write_release(pool, address, folder)
         if not is_local:
             sent.note_release(place, release.record.digest, release.files)
         if is_local:
-            digest = oci.LayoutFolder(folder).push(release) if to == "oci" else ""
+            digest = ""
         elif to == "hf":
             digest = hub.push_to_hub(release, place)
         else:
@@ -72,8 +72,8 @@ def export(
         files = release.files
     data = {"address": release.record.address, "place": place, "digest": digest, "files": files}
     text = [f"{name}  {size_words(file.size_bytes)}" for name, file in files.items()]
-    named = f"{place}@{digest}" if digest and not is_local else digest
-    return Reply(data, [*text, f"{release.record.address} is in {place}", *filter(None, [named])])
+    named = [f"{place}@{digest}"] if digest else []
+    return Reply(data, [*text, f"{release.record.address} is in {place}", *named])
 
 
 @options.command(
@@ -107,12 +107,8 @@ def import_(
                 else receive_release(hub.HubRepository(place).pull, scratch)
             )
         else:
-            origin = (
-                oci.LayoutFolder(Path(place).expanduser())
-                if _is_folder(place)
-                else stack.enter_context(oci.open_registry(place))
-            )
-            release = receive_release(origin.pull, scratch)
+            registry = stack.enter_context(oci.open_registry(place))
+            release = receive_release(registry.pull, scratch)
         version = import_release(
             pool, release, site_map=sites, visibility=visibility, dry_run=dry_run
         )

@@ -5,12 +5,11 @@ from typing import Annotated
 
 from cli.frame import options
 from cli.frame.errors import UsageError
-from cli.frame.output import Invocation, Reply, TableText, listing
+from cli.frame.output import Invocation, Reply, TableText
 from cli.models.records import state_words
 from cli.options.versions import VisibilityOption
 from pool_server.wire.models import DeletionResponse, ModelVersionResponse, SharingResponse
-from site_agent.pool.client import ModelQuery, PoolClient, parse_address
-from site_agent.pool.usage import list_uses
+from site_agent.pool.client import ModelQuery, parse_address
 from site_agent.wording import count_words
 
 app = options.single()
@@ -73,22 +72,6 @@ def share(
         return _describe(pool.models.share(address, audience, rights=granted, sites=listed))
 
 
-def list_usage(pool: PoolClient, address: str) -> Reply:
-    """List the sites that downloaded, merged or passed on a model of your site, newest first.
-
-    Each site's first download of a version is listed. Of results that you may not see, only the
-    digest is shown.
-    """
-    uses = list_uses(pool, address)
-    return listing(
-        uses,
-        ["version", "use", "by", "on", "result"],
-        lambda use: [use.version, use.use, use.by, f"{use.at:%Y-%m-%d}", use.result],
-        keep=("use", "by", "on"),
-        empty=f"no other site has used {address}",
-    )
-
-
 def _describe(sharing: SharingResponse) -> Reply:
     rows = [["seen by", _AUDIENCES[sharing.visibility]]]
     if sharing.visibility == "consortium":
@@ -121,25 +104,6 @@ def _read_rights(text: str, option: str) -> list[str]:
 
 
 # ``poolctl models publish|sign|quarantine|rm``: from draft to published and away.
-
-
-def list_waiting(invocation: Invocation, limit: int) -> Reply:
-    """List drafts and quarantined versions that wait for a curator."""
-    with invocation.pool() as pool:
-        waiting = invocation.first_of(pool.models.queue(), limit)
-    return listing(
-        waiting,
-        ["address", "kind", "uploaded by", "on", "state"],
-        lambda version: [
-            version.address,
-            version.kind,
-            version.created_by,
-            f"{version.created_at:%Y-%m-%d}",
-            state_words(version),
-        ],
-        keep=("state", "uploaded by"),
-        empty="nothing waits",
-    )
 
 
 @options.command(app, "publish", "models publish site-a/face-68@3")

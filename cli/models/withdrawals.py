@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from cli.frame import errors, options
-from cli.frame.output import Invocation, Reply, TableText, listing
+from cli.frame.output import Invocation, Reply, TableText
 from pool_server.wire.withdrawals import WithdrawalPreview, WithdrawalResponse
 from site_agent.errors import writing_to
 from site_agent.plain_json import json_bytes
@@ -70,27 +70,6 @@ def withdraw(
     text = [f"{withdrawal.address} is withdrawn ({withdrawal.reason}) and {meaning}"]
     data = {"withdrawn": True, **response.model_dump(mode="json")}
     return Reply(data, [*text, *_affected_text("flagged", response)], _addresses(response))
-
-
-def list_withdrawn(invocation: Invocation, site: str, limit: int) -> Reply:
-    """List withdrawn versions, newest first, with reasons and replacements."""
-    with invocation.pool() as pool:
-        listed = invocation.first_of(pool.withdrawals.list(site), limit)
-    return listing(
-        listed,
-        ["address", "reason", "effect", "on", "by", "replaced by", "explanation"],
-        lambda withdrawal: [
-            withdrawal.address,
-            withdrawal.reason,
-            withdrawal.effect,
-            f"{withdrawal.withdrawn_at:%Y-%m-%d}",
-            withdrawal.withdrawn_by,
-            ", ".join(withdrawal.successors),
-            withdrawal.explanation,
-        ],
-        keep=("effect", "reason", "replaced by", "on"),
-        empty="no withdrawals",
-    )
 
 
 @options.command(

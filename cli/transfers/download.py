@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Annotated
 
 from cli.frame import options
-from cli.frame.errors import InputMissingError, OutputExistsError, UsageError, VerificationError
+from cli.frame.errors import InputMissingError, OutputExistsError, UsageError
 from cli.frame.output import Invocation, Reply, TableText
 from pool_server.wire.models import ModelVersionResponse
 from site_agent.pool.cache import CacheEntry, ModelCache
@@ -139,19 +139,15 @@ def _result(
 
 
 # ``poolctl cache``: the models kept on this machine.
-cache_app = options.group("List, verify and remove the models cached on this machine.")
+cache_app = options.group("List and remove the models cached on this machine.")
 
 
-@options.command(cache_app, "ls", "cache ls", "cache ls --json", "cache ls --verify")
-def ls(
-    invocation: Invocation,
-    *,
-    verify: Annotated[bool, options.Option("Verify the digests of all files instead.")] = False,
-    remove: Annotated[bool, options.Option("With --verify: remove damaged files.")] = False,
-) -> Reply:
-    """List cached models, last used first, or verify them."""
-    if verify or remove:
-        return _verify(invocation, remove=remove)
+@options.command(cache_app, "ls", "cache ls", "cache ls --json")
+def ls(_invocation: Invocation) -> Reply:
+    """List cached models, last used first.
+
+    'poolctl download' compares the one that it copies with its digest, and removes a damaged one.
+    """
     cache = ModelCache()
     entries = cache.entries()
     rows = [
@@ -206,33 +202,6 @@ def rm(
     gone = [entry.digest for entry in removed]
     data = {"removed": gone, "would_remove": [], "size_bytes": freed}
     return Reply(data, f"removed {count_words(len(removed), 'file')}, {size_words(freed)}", gone)
-
-
-def _verify(invocation: Invocation, *, remove: bool) -> Reply:
-    """Verify the digest of every cached model."""
-    cache = ModelCache()
-    entries = [entry for entry in cache.entries() if entry.complete]
-    total = sum(entry.size_bytes for entry in entries)
-    damaged, checked_bytes = [], 0
-    with invocation.progress("verify") as report:
-        for entry in entries:
-            report(checked_bytes / max(total, 1), entry.digest[:12])
-            if not cache.is_intact(entry.digest):
-                damaged.append(entry)
-            checked_bytes += entry.size_bytes
-    if damaged and not remove:
-        names = ", ".join(entry.digest[:12] for entry in damaged)
-        raise VerificationError(
-            f"damaged in {cache.folder}: {len(damaged)} of "
-            f"{count_words(len(entries), 'file')}: {names}; "
-            "remove them with: poolctl cache ls --verify --remove"
-        )
-    for entry in damaged:
-        cache.remove(entry.digest)
-    digests = [entry.digest for entry in damaged]
-    data = {"verified": len(entries), "size_bytes": total, "removed": digests}
-    text = f"{count_words(len(entries), 'file')}, {size_words(total)}: {len(damaged)} damaged"
-    return Reply(data, f"{text}{' and removed' if damaged else ''}", digests)
 
 
 def _matching(invocation: Invocation, entries: list[CacheEntry], word: str) -> list[CacheEntry]:

@@ -208,15 +208,6 @@ def flagged_pairs(session: Session, withdrawal_ids: Collection[int]) -> set[tupl
     return {(version_id, withdrawal_id) for version_id, withdrawal_id in rows}
 
 
-def select_withdrawals(caller: Caller, site: str | None) -> Select[WithdrawalRecord]:
-    """Select withdrawals of versions that the caller may see, optionally of one site's models.
-
-    They are loaded with their versions and the versions' standing.
-    """
-    query = _with_versions().where(readable_by(caller))
-    return query if site is None else query.where(SiteRecord.name == site)
-
-
 def withdrawals_of(
     session: Session, caller: Caller, digests: Collection[str]
 ) -> Sequence[Row[WithdrawalRecord, bool]]:

@@ -19,9 +19,8 @@ models made from it, and the sites that downloaded it or one of those.
 """
 
 from collections import defaultdict
-from typing import Annotated
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter
 from sqlalchemy.orm import Session
 
 from pool_server.activity.events import write_events
@@ -29,14 +28,12 @@ from pool_server.database.records import ModelVersionRecord, WithdrawalRecord
 from pool_server.errors import ConflictError, NotAllowedError, RefusedError
 from pool_server.http.audit import record_act
 from pool_server.http.identity import Caller, SignedIn, Uploader, needs
-from pool_server.http.parameters import BeforeId, Limit, find_page
 from pool_server.http.session import ReadingSession, WritingSession
 from pool_server.lineage import repository
 from pool_server.lineage.flags import Impact, link_successor, set_flags
 from pool_server.registry import access, query, service, withdrawal_status
 from pool_server.registry import repository as registry
 from pool_server.wire import withdrawals as wire
-from pool_server.wire.names import Name
 
 router = APIRouter(tags=["withdrawals"])
 
@@ -133,26 +130,6 @@ def withdraw(
         versions=_describe_affected(session, caller, impact),
         versions_total=len(impact.flagged),
         sites=impact.sites(),
-    )
-
-
-@router.get("/withdrawals", summary="List withdrawals", dependencies=[needs("models:read")])
-def list_withdrawals(
-    caller: SignedIn,
-    session: ReadingSession,
-    site: Annotated[Name | None, Query(description="Only of this site's models.")] = None,
-    limit: Limit = 50,
-    before_id: BeforeId = None,
-) -> wire.WithdrawalPage:
-    """Return the withdrawals of models that you may see, newest first, a page at a time."""
-    query = repository.select_withdrawals(caller, site)
-    page, next_cursor = find_page(session, query, WithdrawalRecord.id, before_id, limit)
-    return wire.WithdrawalPage(
-        items=[
-            withdrawal_status.describe_withdrawal(withdrawal, withdrawal.version)
-            for withdrawal in page
-        ],
-        next_cursor=next_cursor,
     )
 
 

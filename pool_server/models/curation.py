@@ -12,12 +12,12 @@ from pool_server.database.records import ModelRecord, ModelVersionRecord, RoundR
 from pool_server.errors import ConflictError, NotAllowedError
 from pool_server.http.audit import record_act
 from pool_server.http.identity import Caller, Curator, Uploader, needs
-from pool_server.http.parameters import BeforeId, Limit, ModelName, SiteName, find_page
-from pool_server.http.session import Parts, ReadingSession, WritingSession
+from pool_server.http.parameters import ModelName, SiteName
+from pool_server.http.session import Parts, WritingSession
 from pool_server.registry import access
 from pool_server.registry import repository as registry
-from pool_server.registry.repository import descendants_of, whole_versions
-from pool_server.registry.responses import describe_page, describe_version
+from pool_server.registry.repository import descendants_of
+from pool_server.registry.responses import describe_version
 from pool_server.registry.service import VersionToChange, get_model
 from pool_server.registry.withdrawal_status import address_of, subject_of
 from pool_server.signatures.statements import require_signed
@@ -31,28 +31,6 @@ Force = Annotated[
 ]
 
 OPEN_ROUNDS = ("open", "closed")
-
-
-@router.get(
-    "/queue", summary="List versions that await a curator", dependencies=[needs("models:curate")]
-)
-def queue(
-    caller: Curator, session: ReadingSession, limit: Limit = 50, before_id: BeforeId = None
-) -> models.ModelPage:
-    """Return drafts and quarantined versions, newest first, a page at a time.
-
-    Those of your own site; curators of the whole pool see those of all sites.
-    """
-    query = whole_versions().where(
-        access.readable_by(caller), ModelVersionRecord.state.in_(access.HIDDEN)
-    )
-    if not caller.has_role("curator"):
-        query = query.where(ModelRecord.site_id == caller.site_id)
-    page, next_cursor = find_page(session, query, ModelVersionRecord.id, before_id, limit)
-    return models.ModelPage(
-        items=describe_page(session, [version.id for version in page], access.viewing_site(caller)),
-        next_cursor=next_cursor,
-    )
 
 
 @router.post(f"{VERSION}/publish", summary="Publish a draft", dependencies=[needs("models:curate")])

@@ -36,8 +36,9 @@ LATELY = timedelta(days=1)
 @router.get("/admin")
 async def overview(visitor: Anyone, readiness: ProcessReadiness) -> Response:
     """Show the open work: of the site for its admin, and the queue for a curator."""
+    visitor.member.require_role("curator", visitor.member.site)
     api, now = visitor.api, now_utc()
-    queue = await api.get(ModelPage, "/queue")
+    queue = await api.get(ModelPage, "/models", state="waiting")
     usage, tokens, jobs, rounds, audit = await asyncio.gather(
         showing.asking(api.get(UsageResponse, "/usage")),
         showing.asking(api.get(TokenList, "/tokens")),
@@ -95,7 +96,8 @@ ACTS = ("publish", "quarantine", "release", "delete")
 @router.get("/admin/queue")
 async def queue(visitor: Anyone, cursor: str = "") -> Response:
     """List drafts and quarantined versions, newest first."""
-    page = await visitor.api.get(ModelPage, "/queue", cursor=cursor)
+    visitor.member.require_role("curator", visitor.member.site)
+    page = await visitor.api.get(ModelPage, "/models", state="waiting", cursor=cursor)
     older = visitor.next_page(page.next_cursor)
     return await showing.show(
         visitor,

@@ -3,16 +3,14 @@
 import asyncio
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import Annotated
 
 from fastapi import Path, Request
 from starlette.responses import Response
 
-from aggregators.errors import OptionError
-from aggregators.methods.registry import find_method, list_round_methods
-from aggregators.methods.round_options import OPEN_SENTENCE, Protection, protect, protection_of
-from pool_server.database.records import now_utc
+from aggregators.methods.registry import find_method
+from aggregators.methods.round_options import protection_of
 from pool_server.errors import RefusedError
 from pool_server.pages import comparing, model, pool_api, showing
 from pool_server.pages.matrix import Matrix, build_matrix
@@ -21,7 +19,6 @@ from pool_server.pages.visitor import Anyone, Visitor
 from pool_server.wire.evaluations import HEADLINES, SCORES, EvaluationMatrix
 from pool_server.wire.merges import MERGE_KEY_PATTERN, MergeJobPage, MergeJobResponse
 from pool_server.wire.names import ModelAddress
-from pool_server.wire.people import SiteList
 from pool_server.wire.rounds import (
     ROUND_KEY_PATTERN,
     RoundPage,
@@ -34,7 +31,6 @@ router = showing.page_router()
 RoundId = Annotated[str, Path(pattern=ROUND_KEY_PATTERN)]
 OPEN_STATES = frozenset({"open", "closed"})
 MOST_STEPS = 8
-LIFETIME_DAYS = 7
 
 
 @dataclass(frozen=True)
@@ -75,61 +71,6 @@ async def rounds(visitor: Anyone, cursor: str = "") -> Response:
         others=[round_ for round_ in page.items if round_.round_id not in keys],
         next_address=visitor.next_page(page.next_cursor),
     )
-
-
-@router.get("/rounds/new")
-async def new_round(visitor: Anyone, base: str = "", method: str = "") -> Response:
-    """Show the form that starts a round."""
-    return await _show_form(visitor, showing.FormState({"base": base, "method": method}))
-
-
-async def _show_form(visitor: Visitor, form: showing.FormState) -> Response:
-    sites = await visitor.api.get(SiteList, "/sites")
-    deadline = (now_utc() + timedelta(days=LIFETIME_DAYS)).date().isoformat()
-    return await showing.show(
-        visitor,
-        "round_new.html",
-        sites=[site.name for site in sites.items if not site.suspended],
-        methods=list_round_methods(),
-        deadline=deadline,
-        signs=await has_key(visitor.api, visitor.member.site),
-        protections=[("", "private"), (Protection.OPEN, "open")],
-        open_sentence=OPEN_SENTENCE,
-        form=form,
-    )
-
-
-@router.post("/rounds")
-async def start_round(request: Request, visitor: Anyone) -> Response:
-    """Start a round, and lead to it."""
-    form = await showing.read_form(request)
-    try:
-        protection = Protection(form["protection"]) if form["protection"] else None
-        body = {
-            "base": form["base"],
-            "method": form["method"],
-            "options": protect(form["method"], {}, protection, secure=False),
-            "sites": form.all("site"),
-            "deadline": _end_of_day(form["deadline"]).isoformat(),
-            "rounds": form["rounds"] or 1,
-            "description": form["description"],
-        }
-        answer = await visitor.api.send("POST", "/rounds", body)
-    except (OptionError, ValueError) as error:
-        return await _show_form(visitor, showing.refused_form(form, RefusedError(str(error))))
-    except (pool_api.RefusedByApiError, RefusedError) as error:
-        return await _show_form(visitor, showing.refused_form(form, error))
-    return showing.go_to(f"/rounds/{RoundResponse.model_validate_json(answer).round_id}")
-
-
-def _end_of_day(text: str) -> datetime:
-    try:
-        day = datetime.strptime(text, "%Y-%m-%d")
-    except ValueError:
-        raise RefusedError(
-            f"the deadline {text!r} is no day", hint="Give a day such as 2026-03-08."
-        ) from None
-    return day.replace(hour=23, minute=59, tzinfo=UTC)
 
 
 @router.get("/rounds/{round_id}")

@@ -179,7 +179,8 @@ def listed_for(caller: Caller, state: StateChoice | None = None) -> ColumnElemen
         return and_(readable_by(caller), records.ModelVersionRecord.state != WITHDRAWN)
     if state == ANY:
         return readable_by(caller)
-    return and_(readable_by(caller), records.ModelVersionRecord.state == state)
+    states = HIDDEN if state == "waiting" else (state,)
+    return and_(readable_by(caller), records.ModelVersionRecord.state.in_(states))
 
 
 def rights_of(caller: Caller, model: records.ModelRecord) -> frozenset[Right]:

@@ -51,7 +51,9 @@ def admit_file(
     known = session.get(records.SecureFileRecord, (board_session.id, upload.site_id, upload.digest))
     if known is not None:
         return parts.storage.has_content(known.digest)
-    if service.count_files(session, board_session.id, upload.site_id) >= MOST_FILES:
+    of_session = records.SecureFileRecord.session_id == board_session.id
+    of_site = records.SecureFileRecord.site_id == upload.site_id
+    if service.count_rows(session, of_session, of_site) >= MOST_FILES:
         raise ConflictError(
             f"site {offer.site!r} has sent {MOST_FILES} files to session {board_session.key}, "
             "which is the most allowed",
@@ -142,7 +144,7 @@ def list_sessions(
     """Return the sessions of your own site, newest first; admins get all sessions."""
     query = service.select_sessions(None if caller.is_admin else caller.site_id, round_id)
     page, next_cursor = find_page(session, query, records.SecureSessionRecord.id, before_id, limit)
-    items = [service.summarise_session(row) for row in page]
+    items = [service.describe_as(secure.SecureSessionSummary, row) for row in page]
     return secure.SecureSessionPage(items=items, next_cursor=next_cursor)
 
 
@@ -180,8 +182,7 @@ def list_posts(
 ) -> secure.SecurePostList:
     """Return up to 20 messages in the order of their arrival."""
     board_session = service.get_session(session, caller, session_id)
-    numbers, more = service.find_page(session, board_session.id, after)
-    posts = service.find_posts(session, numbers)
+    posts, more = service.read_page(session, board_session.id, after)
     return secure.SecurePostList(items=[service.describe_post(post) for post in posts], more=more)
 
 

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from functools import cache
 from typing import TypeVar
 
-from sqlalchemy import Select, delete, func, select, update
+from sqlalchemy import ColumnElement, Select, delete, func, select, update
 from sqlalchemy.orm import Session, joinedload, selectinload
 
 from pool_server.database.records import (
@@ -81,13 +81,15 @@ def open_session(
             f"the end {request.ends_at:%Y-%m-%d %H:%M %Z} cannot be kept; expected "
             f"one between now and {LONGEST.days} days from now"
         )
-    if count_unended(session, caller.site_id, now) >= MOST_SESSIONS:
+    opened_here = SecureSessionRecord.site_id == caller.site_id
+    if count_rows(session, opened_here, SecureSessionRecord.ends_at > now) >= MOST_SESSIONS:
         raise ConflictError(
             f"site {caller.site!r} has {MOST_SESSIONS} sessions under way, which is the most "
             "allowed",
             code="too_many_sessions",
         )
-    if count_opened(session, caller.site_id, now - timedelta(days=1)) >= MOST_SESSIONS_A_DAY:
+    lately = SecureSessionRecord.created_at > now - timedelta(days=1)
+    if count_rows(session, opened_here, lately) >= MOST_SESSIONS_A_DAY:
         raise ConflictError(
             f"site {caller.site!r} has opened {MOST_SESSIONS_A_DAY} sessions within 24 hours, "
             "which is the most allowed",
@@ -141,7 +143,8 @@ def post(
             f"{key}",
             code="post_exists",
         )
-    if count_posts(session, record.id, site.id) >= MOST_POSTS:
+    of_session = SecurePostRecord.session_id == record.id
+    if count_rows(session, of_session, SecurePostRecord.site_id == site.id) >= MOST_POSTS:
         raise ConflictError(
             f"site {site.name!r} has posted {MOST_POSTS} messages in session {key}, which is the "
             "most allowed",
@@ -172,14 +175,10 @@ def require_participant(caller: Caller, record: SecureSessionRecord, site: str) 
 
 
 def describe_session(record: SecureSessionRecord) -> secure.SecureSessionResponse:
-    return _describe(secure.SecureSessionResponse, record)
+    return describe_as(secure.SecureSessionResponse, record)
 
 
-def summarise_session(record: SecureSessionRecord) -> secure.SecureSessionSummary:
-    return _describe(secure.SecureSessionSummary, record)
-
-
-def _describe(kind: type[SummaryT], record: SecureSessionRecord) -> SummaryT:
+def describe_as(kind: type[SummaryT], record: SecureSessionRecord) -> SummaryT:
     fields = {"session_id": record.key, "sites": sites_of(record), "round_id": _round_key(record)}
     return describe(kind, record, **fields)
 
@@ -237,31 +236,15 @@ def select_sessions(site_id: int | None, round_key: str | None) -> Select[Secure
     return query
 
 
-def count_unended(session: Session, site_id: int, now: datetime) -> int:
-    """Return the number of unended sessions opened by a site."""
-    query = select(func.count()).where(
-        SecureSessionRecord.site_id == site_id, SecureSessionRecord.ends_at > now
-    )
-    return session.scalar(query) or 0
+def count_rows(session: Session, *conditions: ColumnElement[bool]) -> int:
+    """Return the number of rows of one table that meet all conditions."""
+    return session.scalar(select(func.count()).where(*conditions)) or 0
 
 
-def count_opened(session: Session, site_id: int, since: datetime) -> int:
-    """Count the sessions that a site has opened since a moment."""
-    query = select(func.count()).where(
-        SecureSessionRecord.site_id == site_id, SecureSessionRecord.created_at > since
-    )
-    return session.scalar(query) or 0
-
-
-def count_posts(session: Session, session_id: int, site_id: int) -> int:
-    query = select(func.count()).where(
-        SecurePostRecord.session_id == session_id, SecurePostRecord.site_id == site_id
-    )
-    return session.scalar(query) or 0
-
-
-def find_page(session: Session, session_id: int, after_id: int) -> tuple[list[int], bool]:
-    """Return the ids of the next page of messages, and whether there are more."""
+def read_page(
+    session: Session, session_id: int, after_id: int
+) -> tuple[Sequence[SecurePostRecord], bool]:
+    """Return the next page of messages by arrival, and whether there are more."""
     rows = session.execute(
         select(SecurePostRecord.id, func.length(SecurePostRecord.envelope))
         .where(SecurePostRecord.session_id == session_id, SecurePostRecord.id > after_id)
@@ -275,17 +258,13 @@ def find_page(session: Session, session_id: int, after_id: int) -> tuple[list[in
         if page and characters > CHARACTERS_PER_PAGE:
             break
         page.append(number)
-    return page, len(rows) > len(page)
-
-
-def find_posts(session: Session, numbers: Sequence[int]) -> Sequence[SecurePostRecord]:
-    """Return messages in the order of their arrival."""
-    return session.scalars(
+    posts = session.scalars(
         select(SecurePostRecord)
         .options(joinedload(SecurePostRecord.site))
-        .where(SecurePostRecord.id.in_(numbers))
+        .where(SecurePostRecord.id.in_(page))
         .order_by(SecurePostRecord.id)
     ).all()
+    return posts, len(rows) > len(page)
 
 
 def find_file(session: Session, session_id: int, digest: str) -> SecureFileRecord | None:
@@ -295,13 +274,6 @@ def find_file(session: Session, session_id: int, digest: str) -> SecureFileRecor
         .where(SecureFileRecord.session_id == session_id, SecureFileRecord.digest == digest)
         .limit(1)
     ).first()
-
-
-def count_files(session: Session, session_id: int, site_id: int) -> int:
-    query = select(func.count()).where(
-        SecureFileRecord.session_id == session_id, SecureFileRecord.site_id == site_id
-    )
-    return session.scalar(query) or 0
 
 
 def delete_ended(session: Session, before: datetime) -> set[str]:

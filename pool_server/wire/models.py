@@ -63,7 +63,7 @@ class SharingResponse(BaseModel):
 
 
 VersionState = Literal["draft", "available", "quarantined", "withdrawn", "deleted"]
-StateChoice = Literal["draft", "available", "quarantined", "withdrawn", "any"]
+StateChoice = Literal["draft", "available", "quarantined", "withdrawn", "any", "waiting"]
 """States that a listing can be asked for; deleted versions are shown to nobody."""
 
 
@@ -227,7 +227,8 @@ class ModelFilters(BaseModel):
         default=None,
         description="Only versions in this state. Default: available versions, and "
         "drafts and "
-        "quarantined versions of your own site; `any` adds withdrawn ones.",
+        "quarantined versions of your own site; `any` adds withdrawn ones. `waiting`: those that "
+        "wait for a curator, drafts and quarantined ones.",
     )
     latest: bool = Field(
         default=False,

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, Field, StringConstraints
 
-from pool_server.wire.names import Digest, ItemList, Name, Page, RequestModel
+from pool_server.wire.names import Digest, ItemList, Name, RequestModel
 
 WithdrawalReason = Literal[
     "consent-withdrawn", "licence", "security", "quality", "data-error", "other"
@@ -119,9 +119,6 @@ class WithdrawalResponse(BaseModel):
     versions: list[AffectedVersion]
     versions_total: int
     sites: list[AffectedSite]
-
-
-WithdrawalPage = Page[Withdrawal]
 
 
 class CheckRequest(RequestModel):

@@ -184,11 +184,6 @@ class ModelCache:
             return False
         return True
 
-    def is_intact(self, digest: str) -> bool:
-        """Return whether a blob's bytes have the digest they should have."""
-        with self._open(digest) as file:
-            return hashlib.file_digest(file, "sha256").hexdigest() == digest
-
     def _open(self, digest: str) -> BufferedReader:
         try:
             return self._blob(digest).open("rb")

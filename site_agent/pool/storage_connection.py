@@ -203,37 +203,13 @@ def open_http_client(url: str, timeout: httpx.Timeout, **options: Any) -> httpx.
     try:
         return httpx.Client(timeout=timeout, verify=certificates, trust_env=not is_local, **options)
     except (ImportError, ValueError, httpx.InvalidURL) as error:
-        raise errors.InvalidInputError(_unusable_proxy() or f"{url}: {error}") from error
-
-
-def _unusable_proxy() -> str:
-    """Return which variable of the environment names a proxy that cannot be used, and why."""
-    for name, value in os.environ.items():
-        if name.lower() in _PROXY_VARIABLES and value:
-            scheme = value.partition("://")[0].lower() if "://" in value else "http"
-            if scheme not in _SCHEMES_OF_PROXIES or not _is_address(f"{scheme}://{value}", value):
-                schemes = " or ".join(f"{known}://" for known in _SCHEMES_OF_PROXIES)
-                return f"{name}: found {value}; expected the address of a proxy, with {schemes}"
-        if name.lower() == "no_proxy":
-            for entry in filter(None, map(str.strip, value.split(","))):
-                if not _is_address(f"all://*{entry}", entry):
-                    return (
-                        f"{name}: found {entry!r}; expected names of hosts, endings (.example.org) "
-                        "or IP addresses without brackets and ranges, with commas between them"
-                    )
-    return ""
-
-
-def _is_address(with_scheme: str, written: str) -> bool:
-    try:
-        httpx.URL(written if "://" in written else with_scheme)
-    except httpx.InvalidURL:
-        return False
-    return True
-
-
-_PROXY_VARIABLES = {"http_proxy", "https_proxy", "all_proxy"}
-_SCHEMES_OF_PROXIES = ("http", "https", "socks5", "socks5h")
+        named = [
+            f"{name}={value}" for name, value in os.environ.items() if "_proxy" in name.lower()
+        ]
+        raise errors.InvalidInputError(
+            f"{url}: {error}",
+            hint=f"a proxy is http://, https://, socks5:// or socks5h://; found {', '.join(named)}",
+        ) from error
 
 
 def trusted_certificates(*, trust_env: bool) -> ssl.SSLContext:

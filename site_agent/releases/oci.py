@@ -1,4 +1,4 @@
-"""Releases as OCI artifacts, in registries and in folders of the OCI image layout.
+"""Releases as OCI artifacts in registries.
 
 The manifest and its media types are those of the CNCF ModelPack, so that its tools, `oras` and
 `skopeo` copy them. Each file of a release is a layer. Credentials are those that ``docker login``
@@ -13,7 +13,6 @@ import hashlib
 import json
 import os
 import re
-from abc import abstractmethod
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,7 +22,7 @@ import httpx
 from pydantic import BaseModel, Field, ValidationError
 
 from aggregators.errors import first_problem
-from aggregators.whole_file import whole_file, write_whole
+from aggregators.whole_file import whole_file
 from pool_server.wire.signatures.statements import canonical_json
 from site_agent import errors
 from site_agent.errors import InvalidInputError, ReleaseRefusedError
@@ -73,24 +72,15 @@ def _reaching(host: str) -> Iterator[None]:
         raise errors.PoolUnreachableError(f"{host}: no answer: {error}") from error
 
 
-class Place:
-    """Where an artifact lies: a registry, or a folder."""
+class Registry:
+    """One reference in a registry: HOST/NAME[:TAG][@sha256:DIGEST]."""
 
-    @abstractmethod
-    def write_blob(self, digest: str, size_bytes: int, content: Iterable[bytes]) -> None:
-        """Store bytes under their digest (sha256:...), unless they are there."""
-
-    @abstractmethod
-    def write_manifest(self, content: bytes, digest: str) -> None:
-        """Store a manifest under the reference, after its blobs."""
-
-    @abstractmethod
-    def read_manifest(self) -> bytes:
-        """Return the manifest of the reference."""
-
-    @abstractmethod
-    def read_blob(self, digest: str) -> Iterator[bytes]:
-        """Yield the bytes of a blob; the caller checks them."""
+    def __init__(self, client: httpx.Client, match: re.Match[str]) -> None:
+        self._client, self._host = client, match["host"]
+        scheme = "http" if self._host.partition(":")[0] in _LOCAL else "https"
+        self._base = f"{scheme}://{self._host}/v2/{match['name']}"
+        self._digest = match["digest"]
+        self._reference = self._digest or match["tag"] or "latest"
 
     def push(self, release: Release) -> str:
         """Store a release, and return the digest of its manifest."""
@@ -98,7 +88,7 @@ class Place:
         for name, file in release.files.items():
             kind = {record.file_name: "weight", CARD: "doc"}.get(name, "weight.config")
             with (release.folder / name).open("rb") as content:
-                self.write_blob(
+                self._write_blob(
                     f"sha256:{file.digest}", file.size_bytes, chunks(content, 0, file.size_bytes)
                 )
             annotations = {_TITLE: name, "org.cncf.model.filepath": name}
@@ -116,7 +106,7 @@ class Place:
             }
         )
         digest = hashlib.sha256(config).hexdigest()
-        self.write_blob(f"sha256:{digest}", len(config), [config])
+        self._write_blob(f"sha256:{digest}", len(config), [config])
         manifest = canonical_json(
             {
                 "schemaVersion": 2,
@@ -128,7 +118,7 @@ class Place:
             }
         )
         named = f"sha256:{hashlib.sha256(manifest).hexdigest()}"
-        self.write_manifest(manifest, named)
+        self._write_manifest(manifest, named)
         return named
 
     def pull(self, name: str, target: Path, most_bytes: int) -> None:
@@ -142,7 +132,7 @@ class Place:
             )
         hasher, left = hashlib.sha256(), layers[0].size
         with whole_file(target) as file:
-            for chunk in self.read_blob(layers[0].digest):
+            for chunk in self._read_blob(layers[0].digest):
                 left -= len(chunk)
                 hasher.update(chunk)
                 if left < 0:
@@ -156,69 +146,11 @@ class Place:
 
     def _layers(self) -> list[_Descriptor]:
         try:
-            return _Manifest.model_validate_json(self.read_manifest()).layers
+            return _Manifest.model_validate_json(self._read_manifest()).layers
         except ValidationError as error:
             raise ReleaseRefusedError(f"the manifest: {first_problem(error)}") from error
 
-
-def _describe(media_type: str, digest: str, size_bytes: int) -> dict[str, Any]:
-    return {"mediaType": media_type, "digest": f"sha256:{digest}", "size": size_bytes}
-
-
-class LayoutFolder(Place):
-    """A folder of the OCI image layout with one artifact."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-
-    def write_blob(self, digest: str, size_bytes: int, content: Iterable[bytes]) -> None:  # noqa: ARG002
-        path = self._blob(digest)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with whole_file(path) as file:
-            file.writelines(content)
-
-    def write_manifest(self, content: bytes, digest: str) -> None:
-        self.write_blob(digest, len(content), [content])
-        index = {
-            "schemaVersion": 2,
-            "manifests": [_describe(_MANIFEST, digest.removeprefix("sha256:"), len(content))],
-        }
-        write_whole(self._folder / "index.json", canonical_json(index))
-        write_whole(self._folder / "oci-layout", b'{"imageLayoutVersion":"1.0.0"}')
-
-    def read_manifest(self) -> bytes:
-        try:
-            index = json.loads((self._folder / "index.json").read_bytes())
-            [digest] = [str(entry["digest"]) for entry in index["manifests"]]
-            content = b"".join(self.read_blob(digest))
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise ReleaseRefusedError(
-                f"{self._folder}: is no OCI image layout with one model: {error}"
-            ) from error
-        return _require_digest(content, digest)
-
-    def read_blob(self, digest: str) -> Iterator[bytes]:
-        path = self._blob(digest)
-        if not path.is_file():
-            raise ReleaseRefusedError(f"{path}: no such file, though the manifest names it")
-        with path.open("rb") as file:
-            yield from chunks(file, 0, path.stat().st_size)
-
-    def _blob(self, digest: str) -> Path:
-        return self._folder / "blobs" / "sha256" / digest.removeprefix("sha256:")
-
-
-class Registry(Place):
-    """One reference in a registry: HOST/NAME[:TAG][@sha256:DIGEST]."""
-
-    def __init__(self, client: httpx.Client, match: re.Match[str]) -> None:
-        self._client, self._host = client, match["host"]
-        scheme = "http" if self._host.partition(":")[0] in _LOCAL else "https"
-        self._base = f"{scheme}://{self._host}/v2/{match['name']}"
-        self._digest = match["digest"]
-        self._reference = self._digest or match["tag"] or "latest"
-
-    def write_blob(self, digest: str, size_bytes: int, content: Iterable[bytes]) -> None:
+    def _write_blob(self, digest: str, size_bytes: int, content: Iterable[bytes]) -> None:
         if self._send("HEAD", f"/blobs/{digest}", allow_missing=True).is_success:
             return
         begun = self._send("POST", "/blobs/uploads/")
@@ -228,17 +160,17 @@ class Registry(Place):
         length = {"Content-Length": str(size_bytes), "Content-Type": "application/octet-stream"}
         self._send("PUT", str(where), content=content, headers=length)
 
-    def write_manifest(self, content: bytes, digest: str) -> None:
+    def _write_manifest(self, content: bytes, digest: str) -> None:
         if self._digest and self._digest != digest:
             raise InvalidInputError(f"@{self._digest}: the export has the digest {digest}")
         place = f"/manifests/{self._reference}"
         self._send("PUT", place, content=content, headers={"Content-Type": _MANIFEST})
 
-    def read_manifest(self) -> bytes:
+    def _read_manifest(self) -> bytes:
         answer = self._send("GET", f"/manifests/{self._reference}", headers={"Accept": _MANIFEST})
         return _require_digest(answer.content, self._digest)
 
-    def read_blob(self, digest: str) -> Iterator[bytes]:
+    def _read_blob(self, digest: str) -> Iterator[bytes]:
         with (
             _reaching(self._host),
             self._client.stream("GET", f"{self._base}/blobs/{digest}") as answer,
@@ -261,6 +193,10 @@ class Registry(Place):
             raise answer_error(
                 self._host, answer.status_code, answer.reason_phrase, f"docker login {self._host}"
             )
+
+
+def _describe(media_type: str, digest: str, size_bytes: int) -> dict[str, Any]:
+    return {"mediaType": media_type, "digest": f"sha256:{digest}", "size": size_bytes}
 
 
 @contextmanager

@@ -12,6 +12,7 @@ import httpx
 import pytest
 
 from aggregators.formats import write_model
+from aggregators.methods.round_options import protect
 from site_agent import PoolClient
 from site_agent.errors import SignatureError
 from site_agent.rounds.terms import check_terms
@@ -103,7 +104,7 @@ def test_a_key_from_making_to_revoking(desks: tuple[Desk, Desk], tmp_path: Path)
 def test_what_a_browser_made_reaches_others_once_it_is_signed(
     pool: LivePool, desks: tuple[Desk, Desk], tmp_path: Path
 ) -> None:
-    """A page warns, its upload waits as a draft, and its round waits for a signature."""
+    """A page warns, its upload waits as a draft, and a round waits for a signature."""
     site, reader = desks
     assert site("keys", "create").code == 0
     content = network_bytes()
@@ -116,9 +117,8 @@ def test_what_a_browser_made_reaches_others_once_it_is_signed(
         page = Browser(driver).log_in(pool.tokens["site-a"])
         other = Browser(driver).log_in(pool.tokens["site-b"])
         curator = Browser(driver).log_in(pool.admin_token)
-        for path in ("/upload", "/rounds/new"):
-            assert "site-a signs its" in page.get(path).text, path
-            assert "site-b signs its" not in other.get(path).text, path
+        assert "site-a signs its" in page.get("/upload").text
+        assert "site-b signs its" not in other.get("/upload").text
         sent = {"name": "copy", "file_name": "gaze.safetensors", "digest": sha256(content)}
         made = page.post("/uploads", sent | {"size_bytes": len(content)}).json()["version"]
         assert (made["state"], made["signed_by"]) == ("draft", None)
@@ -130,11 +130,13 @@ def test_what_a_browser_made_reaches_others_once_it_is_signed(
         assert command not in page.get("/models/site-a/copy@1").text
         assert reader("download", "site-a/copy", "-o", "copy").code == 0
 
-        tomorrow = f"{datetime.now(UTC) + timedelta(days=2):%Y-%m-%d}"
-        asked = {"base": "site-a/gaze", "method": "fedavg", "deadline": tomorrow}
-        begun = page.post("/rounds", asked | {"site": ["site-a", "site-b"]})
-        path = begun.headers["location"]
-        key = path.rpartition("/")[2]
+        with PoolClient(pool.url, pool.tokens["site-a"]) as client:
+            tomorrow = datetime.now(UTC) + timedelta(days=1)
+            options = protect("fedavg", {}, secure=False)
+            key = client.rounds.start(
+                "site-a/gaze", ["site-a", "site-b"], tomorrow, method="fedavg", options=options
+            ).round_id
+        path = f"/rounds/{key}"
         assert f"poolctl rounds sign {key}" in page.get(path).text
         assert "Wait with your contribution" in other.get(path).text
         with PoolClient(pool.url, pool.tokens["site-b"]) as client:

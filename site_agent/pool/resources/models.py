@@ -73,10 +73,6 @@ class Models(connection.Resource):
 
     # -- states ---------------------------------------------------------------------------
 
-    def queue(self) -> Iterator[models.ModelVersionResponse]:
-        """Yield drafts and quarantined versions that wait for a curator, newest first."""
-        return self._pool.pages("/api/v1/queue", models.ModelPage)
-
     def publish(self, address: Address) -> models.ModelVersionResponse:
         """Publish a draft."""
         return self._act(address, "publish")
@@ -183,10 +179,6 @@ class Withdrawals(connection.Resource):
         return self._pool.post(
             f"{requests.version_path(address)}/withdraw", withdrawals.WithdrawalResponse, request
         )
-
-    def list(self, site: str = "") -> Iterator[withdrawals.Withdrawal]:
-        """Yield the withdrawals of visible models, newest first."""
-        return self._pool.pages("/api/v1/withdrawals", withdrawals.WithdrawalPage, {"site": site})
 
     def check_digests(self, digests: Iterable[str]) -> builtins.list[withdrawals.CheckedFile]:
         """Return those of these files that were withdrawn, or contain something that was."""

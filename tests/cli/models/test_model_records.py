@@ -114,13 +114,6 @@ def test_a_merged_model_has_the_labels_that_its_inputs_share(
     assert "labels that all inputs share: population=infant" in uploaded.err
     version = member("models", "info", "shared", "--json").data
     assert version["labels"] == {"population": "infant", "orientation": "mixed"}
-    monkeypatch.setenv("POOL_TOKEN", pool.tokens["site-a"])
-    used = member("models", "info", "shared-one", "--usage", "--json").data["items"]
-    assert [(entry["use"], entry["by"], entry["result"]) for entry in used] == [
-        ("merged", "site-b", "pool://site-b/shared@1"),
-        ("downloaded", "site-b", ""),
-    ]
-    member("models", "info", "site-b/shared", "--usage", "--json").fails(3, "forbidden")
 
 
 def test_cards(member: Run) -> None:

@@ -294,8 +294,7 @@ def test_the_cache_commands(member: Run, here: Path) -> None:
     blob = Path(member("cache", "ls", "--json").data["folder"]) / "blobs" / left
     blob.chmod(0o644)
     blob.write_bytes(b"damaged")
-    assert member("cache", "ls", "--verify", "--json").code == 5
-    assert member("cache", "ls", "--verify", "--remove", "-q").out.split() == [left]
+    assert member("download", "site-a/cached-2").code == 0, "fetched again"
 
 
 def test_endings_of_downloads_are_those_of_the_formats() -> None:

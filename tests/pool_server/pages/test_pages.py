@@ -5,7 +5,6 @@ from html.parser import HTMLParser
 from itertools import product
 from typing import Any
 
-from aggregators.methods.registry import list_round_methods
 from pool_server import look
 from pool_server.pages.matrix import build_matrix
 from pool_server.pages.model import draw_scores
@@ -56,11 +55,6 @@ def test_the_first_page_says_what_to_type_next(pool: PoolDriver) -> None:
     text = pool.client(None).get("/").text
     assert f"poolctl auth login {pool.url}" in text
     assert "poolctl upload" in text
-
-
-def test_a_round_may_have_any_method_of_rounds(pool: PoolDriver) -> None:
-    text = member_browser(pool, "pages-methods").get("/rounds/new").text
-    assert [name for name in list_round_methods() if f'value="{name}"' not in text] == []
 
 
 def test_a_strange_host_header_writes_no_html(pool: PoolDriver) -> None:

@@ -33,7 +33,6 @@ PAGES: dict[str, tuple[str, int, int]] = {
     "/merges": ("viewer", 200, 200),
     "/merges/{merge}": ("viewer", 404, 200),
     "/rounds": ("viewer", 200, 200),
-    "/rounds/new": ("viewer", 200, 200),
     "/rounds/{round}": ("viewer", 404, 200),
     "/upload": ("contributor", 200, 200),
     "/uploads": ("contributor", 200, 200),

@@ -111,10 +111,8 @@ def test_a_damaged_blob_is_never_handed_out(cache: ModelCache, tmp_path: Path) -
     digest = put(cache, b"model")
     path = cache.find(digest)
     assert path is not None
-    assert cache.is_intact(digest)
     path.chmod(0o644)
     path.write_bytes(b"modem")
-    assert not cache.is_intact(digest)
     with pytest.raises(DigestMismatchError, match="removed"):
         cache.copy_to(digest, tmp_path / "mine.dat")
     assert not (tmp_path / "mine.dat").exists()

@@ -178,23 +178,6 @@ def test_owners_and_downloaders_are_notified_of_a_withdrawal(pool: PoolDriver) -
     assert family.events("d")[1]["details"]["downloaded"] == [family.version("c/again")["address"]]
 
 
-def test_withdrawals_can_be_listed(pool: PoolDriver) -> None:
-    family = three_merges(pool, "list")
-    family.withdraw("b/good", "quality")
-    family.withdraw("a/bad", "consent-withdrawn")
-    client = family.member("c")
-    body = client.get("/api/v1/withdrawals", params={"site": family.site("a")}).json()
-    assert [item["reason"] for item in body["items"]] == ["consent-withdrawn"]
-    first = client.get("/api/v1/withdrawals", params={"limit": 1}).json()
-    second = client.get(
-        "/api/v1/withdrawals", params={"limit": 1, "cursor": first["next_cursor"]}
-    ).json()
-    assert [item["items"][0]["address"] for item in (first, second)] == [
-        family.version("a/bad")["address"],
-        family.version("b/good")["address"],
-    ]
-
-
 def test_a_private_family_is_flagged_and_stays_private(pool: PoolDriver) -> None:
     family = Family(pool, "hidden")
     family.add("a/bad")

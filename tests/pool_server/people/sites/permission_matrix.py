@@ -74,7 +74,6 @@ GET    200 200 200 200 200 200 ~/models/{site}/{name}/versions/{reference}/linea
 GET    200 200 200 200 200 200 ~/lineage/{digest}
 GET    403 403 200 200 200 200 ~/models/{site}/{name}/versions/{reference}/withdrawal-preview
 POST   403 403 200 200 200 200 ~/models/{site}/{name}/versions/{reference}/withdraw
-GET    200 200 200 200 200 200 ~/withdrawals
 POST   200 200 200 200 200 200 ~/withdrawals/check
 GET    200 200 200 200 200 200 ~/events
 GET    403 403 403 403 200 200 ~/audit
@@ -87,7 +86,6 @@ PUT    403 403 200 200 200 200 ~/models/{site}/{name}/versions/{reference}/state
 POST   200 403 200 200 200 200 ~/models/{site}/{name}/versions/{reference}/export
 GET    200 200 200 200 200 200 ~/models/{site}/{name}/sharing
 PUT    403 403 200 200 200 200 ~/models/{site}/{name}/sharing
-GET    403 403 403 200 200 200 ~/queue
 # A draft, which is not there for others.
 POST   403 404 200 200 200 200 ~/models/{site}/{name}/versions/{reference}/publish
 POST   403 403 403 200 200 200 ~/models/{site}/{name}/versions/{reference}/quarantine
