@@ -257,10 +257,6 @@ def find_measured_models(
     # Of kind and order no index is used: only a few of many versions are measured.
     if query.kind is not None:
         conditions.append(func.coalesce(ModelVersionRecord.kind, "") == query.kind)
-    if query.site is not None:
-        conditions.append(SiteRecord.name == query.site)
-    if query.name is not None:
-        conditions.append(ModelRecord.name == query.name)
     if query.cursor is not None:
         conditions.append(ModelVersionRecord.id < parameters.read_cursor(query.cursor))
     return session.execute(

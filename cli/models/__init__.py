@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 from aggregators.formats import fingerprint, read_model
 from aggregators.methods import find_method, merge_keys
 from cli.frame.errors import InputMissingError, UsageError
-from cli.frame.options import Argument, LimitOption, LongOption, Option, command, group
+from cli.frame.options import Argument, LimitOption, Option, command, group
 from cli.frame.output import Invocation, Reply, TableText, listing
 from cli.models import descriptions as models_words
 from cli.models import exchange, records, sharing, withdrawals
@@ -98,12 +98,8 @@ def ls(
     *,
     chosen: ModelFilter,
     limit: LimitOption = 50,
-    long: LongOption = False,
 ) -> Reply:
-    """List models. Several filters are combined.
-
-    --long adds state, size, metrics and the methods that merge a model.
-    """
+    """List models. Several filters are combined."""
     address, keys = _mergeable(invocation, chosen.mergeable_with)
     with invocation.pool() as pool:
         query = chosen.query(text or (), address, keys)
@@ -114,9 +110,7 @@ def ls(
     verdict = _verdict(listed, limit)
     # The state is shown where it says something, and the labels are what one filters by.
     states = ["state"] if any(_state(version) != "available" for version in listed) else []
-    keep = ("labels", *states, "metrics", "kind")
-    if long:
-        return listing(listed, _LONG_COLUMNS, _long_row, keep=keep, empty=empty, verdict=verdict)
+    keep = ("labels", *states, "kind")
     columns = ["address", "kind", *states, "labels", "age"]
     row = partial(_row, with_state=bool(states))
     return listing(listed, columns, row, keep=keep, empty=empty, verdict=verdict)
@@ -162,9 +156,6 @@ def _mergeable(invocation: Invocation, word: str) -> tuple[str, tuple[str, ...]]
     return "", tuple(f"{method}:{key}" for method, key in sorted(keys.items()))
 
 
-_LONG_COLUMNS = ("address", "kind", "state", "size", "labels", "metrics", "merges by", "since")
-
-
 def _row(version: ModelVersionResponse, *, with_state: bool) -> list[str]:
     states = [_state(version)] if with_state else []
     age = age_words(version.created_at)
@@ -173,19 +164,6 @@ def _row(version: ModelVersionResponse, *, with_state: bool) -> list[str]:
 
 def _label_words(version: ModelVersionResponse) -> str:
     return " ".join(f"{key}={value}" for key, value in sorted(version.labels.items()))
-
-
-def _long_row(version: ModelVersionResponse) -> list[str]:
-    return [
-        version.address,
-        version.kind,
-        _state(version),
-        size_words(version.size_bytes),
-        _label_words(version),
-        " ".join(f"{key}={value:.4g}" for key, value in sorted(version.metrics.items())),
-        " ".join(version.mergeable_by),
-        f"{version.created_at:%Y-%m-%d}",
-    ]
 
 
 def _rows_of(version: ModelVersionResponse, finding: str) -> list[list[str]]:
@@ -274,7 +252,6 @@ def _signature(pool: PoolClient, version: ModelVersionResponse) -> tuple[str, st
     "lineage",
     "models lineage site-d/merged-68",
     "models lineage site-d/merged-68@2 --long --json",
-    "models lineage sha256:DIGEST",
 )
 def lineage(
     invocation: Invocation,

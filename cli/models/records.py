@@ -147,9 +147,7 @@ def evaluations(
         str, Option("The score. Default: mean_error or average_precision.", "NAME")
     ] = "",
     kind: KindOption = None,
-    site: Annotated[str, Option("Models of this site only.", "SITE")] = "",
-    name: Annotated[str, Option("Models of this name only.", "NAME")] = "",
-    limit: Annotated[int, Option("Maximum number of models.", "N", min=1, max=10_000)] = 50,
+    limit: Annotated[int, Option("Maximum number of models.", "N", min=1, max=200)] = 50,
 ) -> Reply:
     """Compare models on the private data of the sites: one score, models by sites.
 
@@ -158,7 +156,7 @@ def evaluations(
     differ.
     """
     if address is not None:
-        if metric or kind or site or name:
+        if metric or kind:
             raise UsageError("ADDRESS shows all scores of one version; leave the other options out")
         with invocation.pool() as pool:
             listed = list(pool.evaluations.list(address))
@@ -170,14 +168,12 @@ def evaluations(
         MatrixQuery,
         score=metric or _SCORE_OF_KIND.get(kind or "", _DEFAULT_SCORE),
         kind=kind,
-        site=site or None,
-        name=name or None,
+        limit=limit,
     )
     with invocation.pool() as pool:
-        matrix = pool.evaluations.matrix(query, most_models=limit)
-    matrix = matrix.model_copy(update={"rows": matrix.rows[:limit]})
+        matrix = pool.evaluations.matrix(query)
     if matrix.next_cursor:
-        invocation.note(f"there are more than {limit} models; see them with --limit")
+        invocation.note(f"there are more than {limit} models; see more with --limit, up to 200")
     return Reply(matrix, matrix_table(matrix), [row.address for row in matrix.rows])
 
 

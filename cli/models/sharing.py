@@ -47,7 +47,6 @@ def share(
             "Rights of all who see it: download, merge, redistribute; '' for none.", "A,B"
         ),
     ] = None,
-    dry_run: options.DryRunOption = False,
 ) -> Reply:
     """Set the visibility and the rights of a model; without options, show them.
 
@@ -63,9 +62,6 @@ def share(
     if audience == "sites" and not listed:
         raise UsageError("--visibility sites needs --with SITE; for nobody: --visibility private")
     granted = None if rights is None else _read_rights(rights, "--rights")
-    if dry_run and audience is not None:
-        data = {"visibility": audience, "rights": granted, "sites": listed, "shared": False}
-        return Reply(data, f"would share {address} with {_AUDIENCES[audience]}", [address])
     with invocation.pool() as pool:
         if audience is None:
             return _describe(pool.models.sharing(address))

@@ -35,7 +35,6 @@ def download(
         options.Option("File or folder to write. Default: SITE--NAME--vN, here.", "FILE|FOLDER"),
     ] = "",
     force: options.ForceOption = False,
-    dry_run: options.DryRunOption = False,
 ) -> Reply:
     """Download models from the pool.
 
@@ -61,22 +60,13 @@ def download(
             name = file_name_of(version)
             destination = Path(output) / name if is_folder else Path(output)
             try:
-                results.append(
-                    _plan(version, destination)
-                    if dry_run
-                    else _place(invocation, pool, version, destination, force=force)
-                )
+                results.append(_place(invocation, pool, version, destination, force=force))
             except Exception:
                 for entry in results:
                     invocation.note(f"written {entry['path']}  ({entry['note']})")
                 raise
     lines = [f"{result['path']}  ({result['note']})" for result in results]
     return Reply({"items": results}, lines, [str(result["path"]) for result in results])
-
-
-def _plan(version: ModelVersionResponse, destination: Path) -> dict[str, object]:
-    note = f"would be {version.address}, {size_words(version.size_bytes)}"
-    return _result(version, destination, 0, note)
 
 
 def _place(

@@ -100,18 +100,11 @@ def write_events(session: Session, news: Iterable[NewEvent]) -> None:
     ]
     if not events:
         return
-    lock_events(session)
+    # Readers continue after the highest id they have seen, so no lower one may appear later;
+    # PostgreSQL numbers rows before they are committed.
+    wait_for_turn(session, "events")
     session.add_all(events)
     session.flush()
-
-
-def lock_events(session: Session) -> None:
-    """Lock out other transactions that write events until this one ends.
-
-    Readers continue after the highest id they have seen, so no lower one may appear later;
-    PostgreSQL numbers rows before they are committed.
-    """
-    wait_for_turn(session, "events")
 
 
 def choose_site(caller: Caller, site: str | None) -> str:

@@ -94,7 +94,10 @@ def trace_lineage(
     Several sites may have published the root's file, each with its own signed recipe: the returned
     recipe is that of `version_id`, or else the oldest.
     """
-    above, below = find_steps_around(session, root)
+    # Every step in both directions; those that only hidden versions state are dropped below.
+    rows = session.connection().execute(_steps_statement(), {"digest": root}).all()
+    above = [Step(*row[1:]) for row in rows if row.is_above]
+    below = [Step(*row[1:]) for row in rows if not row.is_above]
     family = list(dict.fromkeys([root, *_ends(above), *_ends(below)]))
     shown = places_of(session, caller, family)
     shown_ids = {place.version_id for place in shown}
@@ -207,18 +210,6 @@ class Place(NamedTuple):
 RecipeRow = tuple[str, dict[str, Any], bool]
 
 
-def find_steps_around(session: Session, digest: str) -> tuple[list[Step], list[Step]]:
-    """Return every step from `digest` to its ancestors, and every step to its descendants.
-
-    Rights are not checked: the caller must drop the steps of hidden versions. A step stated by
-    several versions appears several times.
-    """
-    rows = session.connection().execute(_steps_statement(), {"digest": digest}).all()
-    above = [Step(*row[1:]) for row in rows if row.is_above]
-    below = [Step(*row[1:]) for row in rows if not row.is_above]
-    return above, below
-
-
 def places_of(session: Session, caller: Caller, digests: Sequence[str]) -> list[Place]:
     """Return every version of these files that the caller may see."""
     values = {"digests": digests, "caller_site": caller.site_id}
@@ -288,7 +279,12 @@ def knows(session: Session, caller: Caller, digest: str) -> bool:
         .join(ModelVersionRecord.model)
         .where(ModelVersionRecord.digest == digest, readable_by(caller))
     )
-    edge = _edges(caller).where(ParentRecord.parent_digest == digest, ParentRecord.followed)
+    edge = (
+        sa.select(ParentRecord.version_id)
+        .join(ModelVersionRecord, ModelVersionRecord.id == ParentRecord.version_id)
+        .join(ModelVersionRecord.model)
+        .where(readable_by(caller), ParentRecord.parent_digest == digest, ParentRecord.followed)
+    )
     return bool(session.scalar(sa.select(sa.or_(version.exists(), edge.exists()))))
 
 
@@ -300,16 +296,6 @@ def _recipes(caller: Caller) -> sa.Select[str, dict[str, Any], bool]:
         )
         .join(RecipeRecord, RecipeRecord.version_id == ModelVersionRecord.id)
         .join(ModelVersionRecord.model)
-    )
-
-
-def _edges(caller: Caller) -> sa.Select[int]:
-    """Select the versions with recipes that the caller may see, joined to their parents."""
-    return (
-        sa.select(ParentRecord.version_id)
-        .join(ModelVersionRecord, ModelVersionRecord.id == ParentRecord.version_id)
-        .join(ModelVersionRecord.model)
-        .where(readable_by(caller))
     )
 
 

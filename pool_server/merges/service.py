@@ -27,10 +27,10 @@ from pool_server.lineage.repository import find_refusal
 from pool_server.merges import repository
 from pool_server.people.sites import get_site
 from pool_server.registry import repository as registry
-from pool_server.registry.access import AVAILABLE, DRAFT, may, readable_by, viewing_site
+from pool_server.registry.access import AVAILABLE, DRAFT, may, readable_by
 from pool_server.registry.query import read_address
 from pool_server.registry.repository import bare_versions
-from pool_server.registry.responses import describe_page
+from pool_server.registry.responses import describe_versions
 from pool_server.registry.service import resolve_versions
 from pool_server.registry.terms import require_terms
 from pool_server.registry.withdrawal_status import address_of
@@ -61,9 +61,7 @@ def show_fit(
     addresses = [read_address(address) for address in model]
     versions = resolve_versions(session, caller, addresses, versions=_with_fingerprints)
     fit = describe_fit(versions)
-    fit.versions = describe_page(
-        session, [version.id for version in versions], viewing_site(caller)
-    )
+    fit.versions = describe_versions(session, caller, [version.id for version in versions])
     return fit
 
 

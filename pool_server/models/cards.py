@@ -26,7 +26,7 @@ from pool_server.registry.service import VersionToChange, VersionToName, lock_to
 from pool_server.registry.withdrawal_status import subject_of
 from pool_server.signatures.statements import add_statement, require_resigned
 from pool_server.wire import cards
-from pool_server.wire.cards import PrivacyReceipt, receipt_lines, write_card
+from pool_server.wire.cards import PrivacyReceipt, receipt_lines
 from pool_server.wire.citations import citation
 from pool_server.wire.evaluations import EvaluationResponse, Score
 from pool_server.wire.models import ModelVersionResponse
@@ -39,23 +39,6 @@ TASKS: dict[str, tuple[str, str]] = {
 
 FACE_TAGS: dict[str, str] = {"hog-svm": "face-detection", "ert": "face-landmarks"}
 OWN_KEY = "poolctl"
-
-
-def make_card(
-    version: ModelVersionResponse,
-    parents: Mapping[str, str],
-    evaluations: Sequence[EvaluationResponse],
-    merge: Mapping[str, object] | None = None,
-) -> str:
-    """Return the card of a version.
-
-    `parents` maps each parent's digest to a name: its address if the reader may see it.
-    `evaluations` has the newest of each site, data set and protocol. `merge` has `method`,
-    `options`, and `inputs`, each with `model` and `weight`.
-    """
-    front = front_matter(version, parents, evaluations, merge)
-    body = _body(version, evaluations, merge)
-    return write_card(front, f"{body}\n## Citation\n\n```yaml\n{citation(version)}```\n")
 
 
 def receipt_section(receipts: Sequence[PrivacyReceipt]) -> str:
@@ -87,8 +70,10 @@ def front_matter(
     """Return the front matter, without empty keys."""
     task, _ = TASKS.get(version.kind, ("", ""))
     names = list(dict.fromkeys(name for evaluation in evaluations for name in evaluation.scores))
+    # The hub has no licence identifier for terms of data use.
+    licence = {"license": "other", "license_name": "data-use-terms"}
     entries: dict[str, object] = {
-        **_licence(version),
+        **(licence if version.terms else {"license": "unknown"}),
         "library_name": "dlib" if version.format.startswith("dlib") else "poolctl",
         "pipeline_tag": task,
         "tags": _tags(version),
@@ -99,13 +84,6 @@ def front_matter(
         OWN_KEY: _own_part(version) | ({"merge": dict(merge)} if merge else {}),
     }
     return {key: value for key, value in entries.items() if value}
-
-
-def _licence(version: ModelVersionResponse) -> dict[str, str]:
-    """Return the hub's licence keys; the hub has no licence identifier for terms of data use."""
-    if not version.terms:
-        return {"license": "unknown"}
-    return {"license": "other", "license_name": "data-use-terms"}
 
 
 def _tags(version: ModelVersionResponse) -> list[str]:
@@ -346,16 +324,21 @@ def describe_card(
     """
     described = describe_version(session, version.id, viewing_site(caller))
     source = text = read_text(session, version)
-    parents = _name_parents(session, caller, described)
+    addresses = registry.visible_addresses(session, caller, described.parent_digests)
+    parents = {
+        digest: addresses.get(digest, f"sha256:{digest}") for digest in described.parent_digests
+    }
     recipe = session.get(RecipeRecord, version.id)
     merge = None if recipe is None else _describe_merge(recipe.document, parents)
     evaluations = read_evaluations(session, caller, version, limit=MOST_EVALUATIONS).items
+    front = front_matter(described, parents, evaluations, merge)
     if not text:
-        text = make_card(described, parents, evaluations, merge)
+        body = _body(described, evaluations, merge)
+        cited = f"{body}\n## Citation\n\n```yaml\n{citation(described)}```\n"
+        text = cards.write_card(front, cited)
     text += receipt_section(read_receipts(version))
     card = cards.read_card(text)
     if not card.front_matter:
-        front = front_matter(described, parents, evaluations, merge)
         text = cards.write_card(front, f"\n{card.body.lstrip()}")
         card = cards.read_card(text)
     return cards.CardResponse(
@@ -400,11 +383,3 @@ def _describe_merge(recipe: Mapping[str, Any], parents: Mapping[str, str]) -> di
         if source["digest"] in parents
     ]
     return {"method": recipe["method"]["name"], "options": options, "inputs": inputs}
-
-
-def _name_parents(
-    session: Session, caller: Caller, version: ModelVersionResponse
-) -> dict[str, str]:
-    """Return a name for each parent: an address that the caller may see, else the digest."""
-    addresses = registry.visible_addresses(session, caller, version.parent_digests)
-    return {digest: addresses.get(digest, f"sha256:{digest}") for digest in version.parent_digests}

@@ -21,7 +21,6 @@ from pool_server.wire.errors import ErrorBody
 from pool_server.wire.labels import VocabularyResponse
 from pool_server.wire.models import VISIBILITIES
 from pool_server.wire.names import DIGEST_PATTERN
-from pool_server.wire.uploads import OpenUploadList
 
 router = showing.page_router()
 UploadId = Annotated[str, Path(pattern="^[0-9a-f]{32}$")]
@@ -50,13 +49,6 @@ async def upload_page(visitor: Anyone, parts: Parts) -> Response:
         signs=await has_key(visitor.api, visitor.member.site),
         most_bytes=min(MOST_BROWSER_BYTES, settings.max_model_bytes),
     )
-
-
-@router.get("/uploads")
-async def uploads(visitor: Anyone) -> Response:
-    """List uploads that are under way."""
-    listed = await visitor.api.get(OpenUploadList, "/uploads")
-    return await showing.show(visitor, "uploads.html", uploads=listed.items)
 
 
 @router.get("/uploads/known")
@@ -137,10 +129,3 @@ async def complete(visitor: Anyone, upload_id: UploadId) -> Response:
     except pool_api.RefusedByApiError as refusal:
         return _refuse(showing.Form({}), refusal)
     return Response(answer, media_type="application/json")
-
-
-@router.post("/uploads/{upload_id}/abandon")
-async def abandon(visitor: Anyone, upload_id: UploadId) -> Response:
-    """Forget an upload and its parts."""
-    await visitor.api.send("DELETE", f"/uploads/{upload_id}")
-    return showing.go_to("/uploads")

@@ -58,17 +58,6 @@ def describe_version(session: Session, version_id: int, viewer: int | None) -> M
     return described
 
 
-def describe_page(
-    session: Session, version_ids: Sequence[int], viewer: int | None
-) -> list[ModelVersionResponse]:
-    """Return the versions with these ids, in this order, as `describe_version` does.
-
-    As in every listing, fingerprints come without lists.
-    """
-    rows = session.execute(_rows(), {"versions": list(version_ids)}).all()
-    return _describe(session, rows, version_ids, viewer)
-
-
 def _describe(
     session: Session,
     rows: Sequence[sa.Row[*tuple[Any, ...]]],
@@ -82,7 +71,8 @@ def _describe(
     standings = (
         {
             version.id: {
-                "withdrawal": withdrawal_status.withdrawal_of(version),
+                "withdrawal": version.withdrawal
+                and withdrawal_status.describe_withdrawal(version.withdrawal, version),
                 "flags": withdrawal_status.flags_of(version, viewer),
                 "successors": withdrawal_status.successors_of(version),
             }

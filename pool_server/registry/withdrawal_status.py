@@ -71,13 +71,6 @@ def name_for_site(site_id: int, version: records.ModelVersionRecord) -> str:
     return address_of(version) if is_own or is_shown else f"sha256:{version.digest}"
 
 
-def withdrawal_of(version: records.ModelVersionRecord) -> Withdrawal | None:
-    """Return a version's withdrawal; None if it was not withdrawn."""
-    if version.withdrawal is None:
-        return None
-    return describe_withdrawal(version.withdrawal, version)
-
-
 def describe_withdrawal(
     record: records.WithdrawalRecord, version: records.ModelVersionRecord
 ) -> Withdrawal:

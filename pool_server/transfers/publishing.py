@@ -81,7 +81,8 @@ def add_version(
         lock_keys(session, upload.site_id)
     # Inheritance is settled for one family at a time.
     repository.lock_families(session)
-    _hold_back_copy(session, upload.site_id, version)
+    if repository.find_quarantining_actors(session, upload.site_id, version.digest):
+        version.state, version.state_reason = access.DRAFT, "the same file is quarantined elsewhere"
     recipe = None if upload.recipe is None else read_recipe(upload.recipe, upload.digest)
     inputs: set[str] = set()
     is_proven = checked.remade and _recipe_proves_origin(session, upload.site_id, version, recipe)
@@ -174,12 +175,6 @@ def _sharing_of_first(upload: UploadRecord) -> dict[str, object]:
     if upload.visibility is None or upload.rights is None:
         return {}
     return {"visibility": upload.visibility, "rights": upload.rights}
-
-
-def _hold_back_copy(session: Session, site_id: int, version: ModelVersionRecord) -> None:
-    """Keep a version a draft if its bytes are quarantined under another name."""
-    if repository.find_quarantining_actors(session, site_id, version.digest):
-        version.state, version.state_reason = access.DRAFT, "the same file is quarantined elsewhere"
 
 
 def _recipe_proves_origin(

@@ -465,9 +465,6 @@ def describe_upload(parts: ServerParts, upload: UploadRecord) -> uploads.UploadR
             offset=plan.offset_of(number),
             size_bytes=size_bytes,
             received=upload.state == repository.COMPLETE or received.get(number) == size_bytes,
-            url=None
-            if parts.storage.takes_parts
-            else f"/api/v1/uploads/{upload.id}/parts/{number}",
         )
 
     return uploads.UploadResponse(

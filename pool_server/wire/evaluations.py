@@ -90,8 +90,6 @@ class MatrixQuery(names.RequestModel):
     kind: str | None = Field(
         default=None, max_length=16, description="`hog-svm`, `ert` or `network`."
     )
-    site: names.Name | None = Field(default=None, description="Only models of this site.")
-    name: names.Name | None = Field(default=None, description="Only models of this name.")
     model: list[str] = Field(
         default=[],
         max_length=200,

@@ -65,10 +65,6 @@ class UploadPart(BaseModel):
     offset: int = Field(ge=0)
     size_bytes: int = Field(ge=1)
     received: bool
-    url: str | None = Field(
-        description="Send the bytes here with PUT; relative to the pool's address. Null if "
-        "parts go directly to the pool's storage: `POST .../parts` returns their addresses."
-    )
 
 
 class UploadResponse(BaseModel):

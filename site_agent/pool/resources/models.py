@@ -253,23 +253,11 @@ class Evaluations(connection.Resource):
         path = f"{requests.version_path(address)}/evaluations"
         return self._pool.pages(path, evaluations.EvaluationPage)
 
-    def matrix(
-        self, query: evaluations.MatrixQuery, *, most_models: int = 100
-    ) -> evaluations.EvaluationMatrix:
+    def matrix(self, query: evaluations.MatrixQuery) -> evaluations.EvaluationMatrix:
         """Return models x sites for one score, newest models first; `next_cursor` says of more."""
-        parameters: dict[str, Any] = query.model_dump(exclude_none=True)
-        parameters["limit"] = min(most_models, 100)
-        whole = self._pool.get(_PATH, evaluations.EvaluationMatrix, parameters)
-        while whole.next_cursor and len(whole.rows) < most_models:
-            parameters["cursor"] = whole.next_cursor
-            page = self._pool.get(_PATH, evaluations.EvaluationMatrix, parameters)
-            whole = page.model_copy(
-                update={
-                    "rows": [*whole.rows, *page.rows],
-                    "sites": sorted({*whole.sites, *page.sites}),
-                }
-            )
-        return whole
+        return self._pool.get(
+            _PATH, evaluations.EvaluationMatrix, query.model_dump(exclude_defaults=True)
+        )
 
 
 def scores_to_send(

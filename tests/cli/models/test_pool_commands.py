@@ -74,7 +74,7 @@ def test_uploading_listing_and_downloading(
         arguments = (*arguments, "-l", f"camera_{number}=infra-red")
     write_model(make_predictor(2), model)
     assert member(*arguments).code == 0
-    assert "camera_7=infra-red" in member("models", "ls", "infant", "journey", "--long").out
+    assert "camera_7=infra-red" in member("models", "ls", "infant", "journey").out
     assert member("models", "ls", "grown-ups").out == "no models found\n"
     none = member("models", "ls", "--label", "population=babies")
     assert "label population='babies'; expected" in none.err
@@ -91,7 +91,6 @@ def test_a_download_overwrites_nothing_else(member: Run, here: Path) -> None:
     target.write_text("years of work")
     member("download", "site-a/careful", "-o", target, "--json").fails(7, "precious.svm")
     assert target.read_text() == "years of work"
-    assert member("download", "site-a/careful", "-o", target, "--dry-run").code == 0
     assert member("download", "site-a/careful", "-o", target, "--force").code == 0
     assert file_digest(target) == digest
     assert member("download", "site-a/careful", "-o", target).code == 0, "the same file is fine"

@@ -73,7 +73,7 @@ def test_the_newest_of_the_same_measurement_counts(pool: PoolDriver) -> None:
     ]
     paged = pages(home, address, {"limit": 2})
     assert [len(page["items"]) for page in paged] == [2, 1]
-    (row,) = matrix(home, name="again")["rows"]
+    (row,) = matrix(home, model="eval-a/again@1")["rows"]
     # The last evaluation has no recall: the one before it still counts for that.
     assert sorted(cell["value"] for cell in row["cells"]) == [0.2, 0.3, 0.4]
 
@@ -94,7 +94,8 @@ def test_the_matrix_is_models_by_sites(pool: PoolDriver) -> None:
     post(home, "eval-m/one", 0.8)
     post(other, "eval-m/one", 0.6, dataset="clinic", dataset_digest=THERE)
     post(other, "eval-m/two", 0.9, protocol="strict")
-    result = matrix(other, site="eval-m")
+    models = [f"eval-m/{name}@1" for name in ("one", "two", "unseen")]
+    result = matrix(other, model=models)
     assert result["sites"] == ["eval-m", "eval-n"]
     assert [(row["address"], cells(row)) for row in result["rows"]] == [
         ("pool://eval-m/two@1", [("eval-n", "ward", 0.9)]),
@@ -103,11 +104,10 @@ def test_the_matrix_is_models_by_sites(pool: PoolDriver) -> None:
     filters: list[tuple[dict[str, Any], list[str]]] = [
         ({"kind": "hog-svm"}, ["one"]),
         ({"score": "precision"}, []),
-        ({"name": "two"}, ["two"]),
         ({"model": ["eval-m/one@1", "pool://eval-m/unseen@1"]}, ["one"]),
     ]
     for query, expected in filters:
-        rows = matrix(other, **({"site": "eval-m"} | query))["rows"]
+        rows = matrix(other, **({"model": models} | query))["rows"]
         assert [row["address"].split("/")[-1] for row in rows] == [f"{n}@1" for n in expected]
     refused = other.get("/api/v1/evaluations", params={"score": "recall", "model": "eval-m/one"})
     assert error_of(refused)[0] == 422
@@ -118,7 +118,7 @@ def test_the_matrix_is_models_by_sites(pool: PoolDriver) -> None:
     assert error_of(refused) == (422, "invalid_request")
     assert "dataset_digest" in refused.json()["error"]["message"]
     one_by_one = pages(
-        other, "/api/v1/evaluations", {"score": "recall", "site": "eval-m", "limit": 1}
+        other, "/api/v1/evaluations", {"score": "recall", "model": models, "limit": 1}
     )
     assert [len(page["rows"]) for page in one_by_one] == [1, 1]
 
@@ -130,8 +130,8 @@ def test_scores_of_hidden_models_are_hidden(pool: PoolDriver) -> None:
         assert error_of(post(other, model)) == (404, "model_not_found")
     assert error_of(post(other, f"sha256:{draft['digest']}")) == (404, "version_not_found")
     assert post(home, "eval-a/hidden@1").status_code == 201
-    assert matrix(home, name="hidden")["rows"]
-    assert matrix(other, name="hidden")["rows"] == []
+    assert matrix(home, model="eval-a/hidden@1")["rows"]
+    assert matrix(other, model="eval-a/hidden@1")["rows"] == []
 
 
 def test_a_digest_does_not_reveal_the_scores_of_a_private_copy(pool: PoolDriver) -> None:
@@ -143,7 +143,7 @@ def test_a_digest_does_not_reveal_the_scores_of_a_private_copy(pool: PoolDriver)
     assert post(other, "eval-q/same", 0.9).status_code == 201
     items = other.get("/api/v1/models/eval-q/same/versions/1/evaluations").json()["items"]
     assert [item["site"] for item in items] == ["eval-q"]
-    [row] = matrix(other, name="same")["rows"]
+    [row] = matrix(other, model="eval-q/same@1")["rows"]
     assert cells(row) == [("eval-q", "ward", 0.9)]
     assert "eval-p" not in other.get("/api/v1/models/eval-q/same/versions/1/card").text
     kept = pool.member("eval-p").get("/api/v1/models/eval-p/private/versions/1/evaluations").json()

@@ -29,7 +29,7 @@ def test_a_site_gets_a_quota_and_is_suspended(pool: PoolDriver, admin: Browser) 
     assert 'value="much"' in refused.text, "the form keeps the entry"
     assert "quota" in refused.text
     assert admin.post(page, {"state": "suspend"}, form_on=page).status_code == 303
-    assert member.get("/uploads").status_code != 200, "its people are shut out"
+    assert member.get("/upload").status_code != 200, "its people are shut out"
     assert admin.post(page, {"state": "resume"}, form_on=page).status_code == 303
 
 

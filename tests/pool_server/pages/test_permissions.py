@@ -35,7 +35,6 @@ PAGES: dict[str, tuple[str, int, int]] = {
     "/rounds": ("viewer", 200, 200),
     "/rounds/{round}": ("viewer", 404, 200),
     "/upload": ("contributor", 200, 200),
-    "/uploads": ("contributor", 200, 200),
     "/uploads/known?digest={digest}": ("viewer", 200, 200),
     "/pictures/{digest}/thumb": ("viewer", 404, 200),
     "/admin": ("curator", 403, 200),

@@ -32,7 +32,6 @@ def ask(client: httpx.Client, opened: dict[str, Any], *parts: dict[str, Any]) ->
 def test_parts_go_elsewhere(bucket_pool: PoolDriver) -> None:
     client, content = bucket_pool.admin, network_bytes(ENTRIES)
     opened = announce(client, "admin/elsewhere", content).json()
-    assert {part["url"] for part in opened["parts"]} == {None}
     checksum = "0" * 32
     addresses = ask(client, opened, *({"number": n, "checksum": checksum} for n in (2, 1))).json()
     assert [part["number"] for part in addresses["items"]] == [2, 1]

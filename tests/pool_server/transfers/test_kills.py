@@ -39,7 +39,8 @@ def test_killed_while_a_part_arrives(tmp_path: Path) -> None:
         half = opened["parts"][2]
         with socket.create_connection(urlsplit(url).netloc.split(":")) as connection:  # type: ignore[arg-type]
             connection.sendall(
-                f"PUT {half['url']} HTTP/1.1\r\nHost: pool\r\nAuthorization: Bearer {secret}\r\n"
+                f"PUT /api/v1/uploads/{opened['upload_id']}/parts/3 HTTP/1.1\r\n"
+                f"Host: pool\r\nAuthorization: Bearer {secret}\r\n"
                 f"Content-Length: {half['size_bytes']}\r\n\r\n".encode()
                 + content[half["offset"] : half["offset"] + 500_000]
             )
