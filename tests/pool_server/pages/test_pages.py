@@ -6,9 +6,6 @@ from itertools import product
 from typing import Any
 
 from pool_server import look
-from pool_server.pages.matrix import build_matrix
-from pool_server.pages.model import draw_scores
-from pool_server.wire.evaluations import MatrixCell, MatrixRow
 from tests.pool_server.merges.merge_driver import landmark_bytes, recipe_of
 from tests.pool_server.model_files import network_bytes, sha256
 from tests.pool_server.pages.browser import member_browser
@@ -138,26 +135,3 @@ def test_making_again_is_advised_until_a_newer_version_is_there(pool: PoolDriver
     page = browser.get("/models/again/heir@1").text
     assert "poolctl merge --replay" not in page
     assert re.search(r'<a href="/models/again/heir@2">again/heir@2</a> has replaced it', page)
-
-
-def test_a_curve_has_one_point_for_each_measured_version(pool: PoolDriver) -> None:
-    def row(number: int, values: dict[str, float]) -> MatrixRow:
-        cells = [
-            MatrixCell(
-                site=site, dataset="ward", dataset_digest=site * 64, split="", protocol="",
-                images=None, created_at="2026-01-01T00:00:00Z", value=value, low=None, high=None,
-            )
-            for site, value in values.items()
-        ]  # fmt: skip
-        address = f"pool://a/eyes@{number}"
-        return MatrixRow(address=address, digest="0" * 64, kind="ert", own_site="a", cells=cells)
-
-    rows = [row(10, {"a": 0.05}), row(2, {"a": 0.09, "b": 0.2}), row(1, {"a": 0.07})]
-    drawing = draw_scores(build_matrix("mean_error", rows))
-    assert drawing is not None
-    [curve] = drawing.curves
-    assert [point.text for point in curve.points] == ["@1: 0.0700", "@2: 0.0900", "@10: 0.0500"]
-    first, highest, last = curve.points
-    assert first.x < highest.x < last.x
-    assert highest.y < first.y < last.y, "up is more"
-    assert draw_scores(build_matrix("mean_error", rows[:1])) is None
