@@ -75,7 +75,7 @@ def test_anything_else_is_refused(text: str) -> None:
     assert write_cursor(row).rstrip("=") == text.rstrip("=")
 
 
-@pytest.mark.parametrize("reference", ["", "@2", "@best", f"@sha256:{'0' * 64}"])
+@pytest.mark.parametrize("reference", ["", "@2", "@latest", f"@sha256:{'0' * 64}"])
 def test_an_address_ends_where_it_ends(reference: str) -> None:
     address = f"pool://site-a/face-68{reference}"
     assert str(ModelAddress.parse(address)) == address
