@@ -39,7 +39,7 @@ SESSION_SETTINGS = CommandSettings(
     "blink slow-motion.avi --frame-rate-hz 500 --landmarks merged.dat -o out/",
     "blink ear.csv --frame-rate-hz 30 -o out/",
     "blink session.mp4 --landmarks merged.dat --trials trials.csv --overlay --nwb -o out/",
-    "blink session.mp4 --landmarks merged.dat --set subject=01 --set session=02 -o out/",
+    "blink session.mp4 --landmarks merged.dat --set subject=01 --nwb -o out/",
     "blink session.mp4 --landmarks merged.dat --set face=central --set cr_threshold=0.15",
 )
 def analyse(
@@ -68,7 +68,7 @@ def analyse(
 
     Writes tables of frames and blinks (with --trials also of conditioned responses), a report
     (report.html), the meaning of the columns (datapackage.json) and the provenance to a folder.
-    Nothing leaves this machine. With --set subject=01, files have BIDS names: sub-01_task-ebc_...
+    Nothing leaves this machine.
     You can omit the word "analyse". Without --landmarks it uses the model given last with
     --remember, or else a starter trained once on drawn faces, for a first look.
 
@@ -83,8 +83,7 @@ def analyse(
     folder = output or chosen.folder()
     chosen.require_own_folder(folder)
     analysis = replace(SESSION_SETTINGS.read(settings), outputs=files.names)
-    names = analysis.labels.names(has_trials=trials is not None)
-    if (folder / names.path("review") / LOG_NAME).exists():
+    if (folder / "review" / LOG_NAME).exists():
         invocation.warn(f"{folder} has a review, which holds only while the results stay the same")
     session = blink_inputs.run_input(
         invocation,

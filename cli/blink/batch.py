@@ -1,21 +1,18 @@
 """``poolctl blink batch``: analyse the videos of a study, in parallel and resumably."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 from cli.blink.inputs import ANALYSIS_SETTINGS, DetectorOption, ExtraFiles, LandmarksOption
-from cli.frame.errors import UsageError, incomplete
-from cli.frame.options import Argument, DryRunOption, Option, command, single
+from cli.frame.errors import incomplete
+from cli.frame.options import Argument, Option, command, single
 from cli.frame.output import Invocation, Reply, TableText
 from cli.frame.settings_options import SettingsOptions
 from cli.options.engine import EngineOptions, reply_of_share
-from site_agent.eyeblink.batch import plan_session, run_batch
+from site_agent.eyeblink.batch import run_batch
 from site_agent.eyeblink.batch.record import BatchResult, SessionOutcome
-from site_agent.eyeblink.batch.sessions import BatchSession
 from site_agent.eyeblink.outputs.registry import check_requested
-from site_agent.eyeblink.session import BlinkAnalysisSettings
 from site_agent.eyeblink.study import StudySummary, write_study
 from site_agent.wording import count_words, first_lines
 
@@ -27,7 +24,7 @@ app = single()
     "batch",
     "blink batch recordings/ --landmarks merged.dat -o study/",
     "blink batch sessions.csv --detector merged.svm --landmarks merged.dat -o study/",
-    "blink batch sessions.csv --landmarks merged.dat -o study/ --bids --nwb",
+    "blink batch sessions.csv --landmarks merged.dat -o study/ --nwb",
     "blink batch traces.csv -o study/ --workers 4 --settings settings.toml",
 )
 def batch(
@@ -43,24 +40,17 @@ def batch(
         float | None,
         Option("Frame rate of traces and images; for videos it replaces their timestamps."),
     ] = None,
-    bids: Annotated[
-        bool, Option("Give files BIDS names, and write a BIDS dataset to STUDY/bids.")
-    ] = False,
     redo: Annotated[bool, Option("Repeat finished sessions.")] = False,
     engine: EngineOptions,
-    dry_run: DryRunOption = False,
     files: ExtraFiles,
-    task: Annotated[
-        str, Option("Task in BIDS names; ebc with trials, blink without, by default.", "LABEL")
-    ] = "",
     settings: SettingsOptions,
 ) -> Reply:
     """Analyse many sessions in parallel, and the study as a whole.
 
     A table has the columns session, video or trace, trials, participant, session_number, group,
-    timestamps, frame_rate_hz, detector, landmarks, bids_subject, bids_session, task, age, sex,
-    session_start, overlay, nwb, and any setting by its name (closed_from, cs_channel); paths are
-    relative to the table. In a folder, NAME_trials.csv holds the trials of the recording NAME.
+    timestamps, frame_rate_hz, detector, landmarks, age, sex, session_start, overlay, nwb, and any
+    setting by its name (closed_from, cs_channel); paths are relative to the table. In a folder,
+    NAME_trials.csv holds the trials of the recording NAME.
 
     Every session gets a folder in STUDY when it is complete. To continue after an interruption, run
     the same command again: sessions that are finished with the same files and settings are skipped.
@@ -78,13 +68,8 @@ def batch(
         detector=detector,
         landmarks=landmarks,
         frame_rate_hz=frame_rate_hz,
-        bids_task=task if bids else None,
     )
     chosen = prepared.sessions
-    if task and not bids:
-        raise UsageError("--task goes with --bids only")
-    if dry_run:
-        return _plan(chosen, output, settings_of_all, redo=redo)
     engine.refuse_redo(redo=redo)
     studies: list[StudySummary] = []
     try:
@@ -111,26 +96,6 @@ def batch(
         invocation.warn(remark)
     _check_complete(result)
     return _reply(result, study)
-
-
-def _plan(
-    sessions: Sequence[BatchSession], study: Path, settings: BlinkAnalysisSettings, *, redo: bool
-) -> Reply:
-
-    rows = []
-    for session in sessions:
-        planned = plan_session(session, study, settings)
-        todo = "fail" if planned.problem else "skip" if planned.finished and not redo else "analyse"
-        number = "" if session.number != session.number else f"{session.number:g}"
-        trials = session.trials.name if session.trials else ""
-        cells = [session.source.name, trials, session.participant, number, planned.problem]
-        rows.append([session.name, todo, *cells])
-    columns = ["session", "would", "recording", "trials", "participant", "number", "reason"]
-    data = [dict(zip(columns, row, strict=True)) for row in rows]
-    names = [row[0] for row in rows if row[1] == "analyse"]
-    return Reply(
-        {"sessions": data}, TableText(columns, rows, keep=("would", "reason", "recording")), names
-    )
 
 
 def _note_outcome(invocation: Invocation, outcome: SessionOutcome) -> None:

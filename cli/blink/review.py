@@ -139,9 +139,8 @@ def review(
     """Review the blinks that were found: accept, correct, delete, add.
 
     Opens a page in the browser that only this machine can reach. Corrections are saved in
-    OUT/review (with BIDS names in ..._desc-blink_review next to the session's files):
-    corrections.jsonl has every action, blinks_reviewed.csv the reviewed blinks. The automatic
-    result does not change. Stop with Ctrl-C.
+    OUT/review: corrections.jsonl has every action, blinks_reviewed.csv the reviewed blinks. The
+    automatic result does not change. Stop with Ctrl-C.
     """
     if trace_only and video is not None:
         raise UsageError("--trace-only and --video contradict each other")

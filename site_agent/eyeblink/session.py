@@ -67,7 +67,6 @@ class BlinkAnalysisSettings(Settings, error=InvalidInputError):
     trial_timing: TrialTiming = Field(default_factory=TrialTiming)
     """Used when trials are given."""
     labels: session_folder.SessionLabels = Field(default_factory=session_folder.SessionLabels)
-    """Person, session and task; with a subject the files get names of the BIDS standard."""
     outputs: frozenset[str] = frozenset()
     """Outputs that are written on request only: overlay, nwb."""
 
@@ -112,10 +111,6 @@ class AnalysedSession:
     def signal(self) -> EyeTrace:
         """The trace that FEC and blinks come from."""
         return self.filtered or self.trace
-
-    @property
-    def names(self) -> session_folder.SessionNames:
-        return self.settings.labels.names(has_trials=self.conditioning is not None)
 
     def fec(self) -> Float64:
         return fraction_eyelid_closure(self.signal.ear, self.calibration)

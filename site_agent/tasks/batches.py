@@ -11,7 +11,6 @@ from site_agent.eyeblink.batch.sessions import (
     SessionList,
     find_sessions,
     read_session_table,
-    with_bids_labels,
     with_models,
 )
 from site_agent.pool.profiles import usual_landmarks
@@ -58,14 +57,12 @@ def prepare_batch(
     detector: str = "",
     landmarks: str = "",
     frame_rate_hz: float | None = None,
-    bids_task: str | None = None,
 ) -> PreparedBatch:
     """Read the sessions of a folder or a table, and fetch their models.
 
     `landmarks` and `detector`: Files or addresses, for the sessions that name none; by default the
     landmarks that were remembered, or the starter. Of a folder, the videos are taken if landmarks
-    are given or it has no traces. `frame_rate_hz`: For sessions without times. `bids_task`: Give
-    the sessions BIDS labels with this task; empty: ``ebc`` with trials, else ``blink``.
+    are given or it has no traces. `frame_rate_hz`: For sessions without times.
     """
     listed = _list_sessions(place, study, videos=bool(landmarks))
     for remark in listed.remarks:
@@ -83,8 +80,6 @@ def prepare_batch(
     )
     files = {file.word: file for file in model_files(caller, needed)}
     sessions = with_models(completed, {word: file.path for word, file in files.items()})
-    if bids_task is not None:
-        sessions = with_bids_labels(list(sessions), task=bids_task)
     addresses = {
         str(file.path.absolute()): file.version.address
         for file in files.values()

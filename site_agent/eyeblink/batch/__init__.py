@@ -77,13 +77,14 @@ def _analyse(job: SessionJob, progress: Progress) -> BlinkSession:
         if session.is_video
         else TraceFile(session.source, session.frame_rate_hz)
     )
+    labels = replace(job.settings.labels, subject=session.participant)
     return run_blink_analysis(
         source,
         out_dir=job.folder,
         landmarks=session.landmarks or None,
         detector=session.detector or None,
         trials=session.trials,
-        settings=job.settings,
+        settings=replace(job.settings, labels=labels),
         progress=progress,
         addresses=job.addresses,
     )

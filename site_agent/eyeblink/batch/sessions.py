@@ -17,7 +17,6 @@ from site_agent.eyeblink.conditioning.trials import TrialTiming
 from site_agent.eyeblink.openness.traces import looks_like_trace
 from site_agent.eyeblink.outputs.registry import ON_REQUEST
 from site_agent.eyeblink.session import BlinkAnalysisSettings
-from site_agent.eyeblink.session_folder import SessionLabels
 from site_agent.eyeblink.video.recording import FROM_IMAGES
 from site_agent.named_files import find_named
 from site_agent.pictures.images import IMAGE_SUFFIXES, is_clutter
@@ -169,8 +168,6 @@ VIDEO_SUFFIXES = frozenset(
 TRACE_SUFFIXES = frozenset({".csv", ".tsv", ".txt"})
 # Fewer are figures, not a recording.
 _FEWEST_IMAGES = 10
-BIDS_COLUMNS = ("bids_subject", "bids_session", "task")
-"""Settings of a session that its BIDS names come from."""
 
 TRIALS_NAME = re.compile(r"(.+)[_\-.](trials|events|ttl)", re.IGNORECASE)
 _PARTICIPANT = re.compile(r"(?:^|[_\-/. ])sub-([0-9A-Za-z]+)")
@@ -294,39 +291,6 @@ def with_models(
     )
 
 
-def with_bids_labels(
-    sessions: Iterable[BatchSession], *, task: str = ""
-) -> tuple[BatchSession, ...]:
-    """Return the sessions with labels for BIDS names: participant and number, where not given."""
-    labelled = []
-    first: dict[SessionLabels, str] = {}
-    for session in sessions:
-        columns = {name: session.overrides.get(name, "") for name in BIDS_COLUMNS}
-        number = f"{session.number:02g}" if float(session.number).is_integer() else ""
-        subject = columns["bids_subject"] or session.participant
-        if not subject:
-            raise InvalidInputError(
-                f"the session {session.name!r} has no participant; names of the BIDS standard "
-                "need one (column participant, or bids_subject)"
-            )
-        try:
-            labels = SessionLabels(
-                subject, columns["bids_session"] or number, columns["task"] or task
-            )
-        except InvalidInputError as error:
-            raise InvalidInputError(f"the session {session.name!r}: {error}") from error
-        if labels in first:
-            raise InvalidInputError(
-                f"{first[labels]!r} and {session.name!r} would have the same BIDS names (subject "
-                f"{labels.subject}, session {labels.session or 'none'}); give them a session_number"
-            )
-        first[labels] = session.name
-        chosen = zip(BIDS_COLUMNS, (labels.subject, labels.session, labels.task), strict=True)
-        overrides = {**session.overrides, **{name: label for name, label in chosen if label}}
-        labelled.append(replace(session, overrides=overrides))
-    return tuple(labelled)
-
-
 def _files(folder: Path, leave_out: Path | None) -> list[Path]:
     files = []
     hidden = leave_out.resolve() if leave_out is not None else None
@@ -366,16 +330,12 @@ LEFT_OUT = ("blinks.dips", "blinks.extents", "outputs", "labels.subject", "label
 """Settings that neither a settings file nor ``--set`` changes."""
 
 # Settings with columns of their own under other names.
-_OTHER_COLUMNS = {
-    "labels.subject": "bids_subject",
-    "labels.session": "bids_session",
-    "labels.start": "session_start",
-}
+_OTHER_COLUMNS = {"labels.start": "session_start"}
 _OUTPUTS = "outputs."
 
 
 def _columns() -> dict[str, str]:
-    names = list_settings(BlinkAnalysisSettings(), ("blinks.dips", "blinks.extents", "outputs"))
+    names = list_settings(BlinkAnalysisSettings(), LEFT_OUT)
     columns = {_OTHER_COLUMNS.get(name, name.rpartition(".")[2]): name for name in names}
     return columns | {name: f"{_OUTPUTS}{name}" for name in ON_REQUEST}
 
@@ -394,10 +354,6 @@ def with_overrides(
     for name in outputs:
         enabled = named.pop(f"{_OUTPUTS}{name}").strip().lower() in {"true", "yes", "1"}
         chosen = chosen | {name} if enabled else chosen - {name}
-    if not (settings.labels.subject or named.get("labels.subject")):
-        # Labels of files with BIDS names; a table may give the task of other recordings, too.
-        named.pop("labels.session", None)
-        named.pop("labels.task", None)
     return with_values(replace(settings, outputs=frozenset(chosen)), named)
 
 

@@ -276,10 +276,10 @@ def trials_of_pulses(
     """Return the trials that a log of pulses shows.
 
     A log has a column ``time_s``, ``timestamp_s``, ``time_ms`` or ``timestamp_ms``, or ``onset``
-    in seconds as in BIDS, and is one of these:
+    in seconds, and is one of these:
 
-    - events: ``time_s, event`` with one row for each onset (``channel``, or ``trial_type`` as in
-      BIDS, instead of ``event``);
+    - events: ``time_s, event`` with one row for each onset (``channel``, or ``trial_type``,
+      instead of ``event``);
     - edges: ``time_s, channel, edge`` with ``rising`` and ``falling``: every rising edge is an
       onset;
     - states: ``time_s, channel, state`` with 1 and 0, high and low, or on and off: a change to

@@ -31,7 +31,6 @@ def describe_results(session: AnalysedSession) -> dict[str, Any]:
         "schema": SESSION_SCHEMA,
         "subject": labels.subject or None,
         "session": labels.session or None,
-        "task": session.names.task or None,
         "start": asdict(session.start) if session.start is not None else None,
         "recording": {
             "name": session.sources[0].name if session.sources else None,
@@ -54,7 +53,7 @@ def describe_package(session: AnalysedSession) -> dict[str, Any]:
     recording = session.sources[0].name if session.sources else "recording"
     return {
         "profile": "tabular-data-package",
-        "name": _name(session.names.entities or Path(recording).stem),
+        "name": _name(Path(recording).stem),
         "title": f"Eyeblink analysis of {recording}",
         "description": (
             "Eye aspect ratios, eyelid closure and blinks. Times are presentation times in seconds "
@@ -64,7 +63,7 @@ def describe_package(session: AnalysedSession) -> dict[str, Any]:
         "created": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         "version": versions()["poolctl"],
         "sources": [{"title": source.name} for source in session.sources],
-        "resources": [_resource(table, session) for table in tables_of(session)],
+        "resources": [_resource(table) for table in tables_of(session)],
     }
 
 
@@ -73,7 +72,7 @@ def _name(text: str) -> str:
     return re.sub("[^a-z0-9._-]+", "-", text.lower()).strip("-._") or "recording"
 
 
-def _resource(table: Table, session: AnalysedSession) -> dict[str, Any]:
+def _resource(table: Table) -> dict[str, Any]:
     schema: dict[str, Any] = {
         "fields": [_field(table, column) for column in table.columns],
         "missingValues": [MISSING_VALUE],
@@ -86,7 +85,7 @@ def _resource(table: Table, session: AnalysedSession) -> dict[str, Any]:
         "profile": "tabular-data-resource",
         "name": table.name,
         "title": table.title,
-        "path": session.names.path(table.file_name).name,
+        "path": table.file_name,
         "format": "csv",
         "mediatype": "text/csv",
         "encoding": "utf-8",

@@ -52,7 +52,7 @@ def _describe(session: AnalysedSession) -> NWBFile:
         raise InvalidInputError("the recording has no frame")
     if session.start is None:
         raise InvalidInputError("NWB needs the time at which the session began; give it")
-    labels, names = session.settings.labels, session.names
+    labels = session.settings.labels
     recording = session.sources[0].name if session.sources else "a recording"
     nwb_file = NWBFile(
         session_description=f"Eyelid closure and blinks in {recording}, found by video analysis",
@@ -61,7 +61,11 @@ def _describe(session: AnalysedSession) -> NWBFile:
         session_start_time=session.start.time,
         session_id=labels.session or None,
         notes=f"The session's start is {session.start.known_from}.",
-        keywords=["eyeblink", "eyelid closure", *(["conditioning"] if names.task == "ebc" else [])],
+        keywords=[
+            "eyeblink",
+            "eyelid closure",
+            *(["conditioning"] if session.conditioning else []),
+        ],
         source_script=f"poolctl {versions()['poolctl']}",
         source_script_file_name="poolctl blink",
         data_collection="; ".join(session.warnings) or None,

@@ -2,7 +2,6 @@
 
 import errno
 import importlib.util
-import os
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -11,11 +10,9 @@ from typing import Any
 
 from site_agent.errors import InvalidInputError, MissingExtraError, writing_to
 from site_agent.eyeblink.outputs import json_files
-from site_agent.eyeblink.outputs.bids import write_bids_files
 from site_agent.eyeblink.outputs.overlay import write_overlay
 from site_agent.eyeblink.outputs.report import write_report
 from site_agent.eyeblink.outputs.tables import write_blinks, write_frames, write_trials
-from site_agent.eyeblink.outputs.trace_picture import write_trace_picture
 from site_agent.eyeblink.session import AnalysedSession
 from site_agent.plain_json import write_json
 from site_agent.work import Progress, no_progress
@@ -34,7 +31,6 @@ class BlinkOutput:
 
     name: str
     file_name: str
-    """In a plain folder; the names of the BIDS standard end with it."""
     write: Callable[[AnalysedSession, Path], None]
     essential: bool = False
     """Without it there are no results. The failure of another output is a warning."""
@@ -72,7 +68,6 @@ OUTPUTS: tuple[BlinkOutput, ...] = (
     BlinkOutput("trials", "trials.csv", write_trials, essential=True, needs_trials=True),
     BlinkOutput("overlay", "overlay.mp4", write_overlay, library="av", extra="vision"),
     BlinkOutput("nwb", "session.nwb", _write_nwb, library="pynwb", extra="nwb"),
-    BlinkOutput("trace", "trace.png", write_trace_picture),
     BlinkOutput("report", "report.html", write_report),
     BlinkOutput("session", "session.json", _json_of(json_files.describe_results), essential=True),
     BlinkOutput(
@@ -89,6 +84,8 @@ ON_REQUEST: Mapping[str, BlinkOutput] = {
     output.name: output for output in OUTPUTS if output.on_request
 }
 
+_RETIRED = ("trace.png",)
+"""Of earlier versions: they go when a recording is analysed again."""
 DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
@@ -140,11 +137,8 @@ def write_outputs(
             content = Path(temporary) / "content"
             content.mkdir()
             session, written = _write_each(session, content, outputs, progress)
-            if session.names.is_bids:
-                write_bids_files(session, content, folder)
-            _move(content, folder, [session.names.path(output.file_name) for output in outputs])
-    names = session.names
-    files = {output.name: folder / names.path(output.file_name) for output in written}
+            _move(content, folder, [*_RETIRED, *(output.file_name for output in outputs)])
+    files = {output.name: folder / output.file_name for output in written}
     return WrittenOutputs(files, session.warnings)
 
 
@@ -153,9 +147,8 @@ def _write_each(
 ) -> tuple[AnalysedSession, list[BlinkOutput]]:
     applicable = [output for output in outputs if output.applies_to(session)]
     written: list[BlinkOutput] = []
-    (content / session.names.folder).mkdir(parents=True, exist_ok=True)
     for number, output in enumerate(applicable):
-        path = content / session.names.path(output.file_name)
+        path = content / output.file_name
         progress(number / len(applicable), f"writing {path.name}")
         try:
             output.write(session, path)
@@ -172,7 +165,7 @@ def _write_each(
     return session, written
 
 
-def _move(content: Path, folder: Path, known: Sequence[os.PathLike[str]]) -> None:
+def _move(content: Path, folder: Path, known: Sequence[str]) -> None:
     """Bring the files to their place; `known` are all that an analysis of it may have left."""
     if not folder.exists():
         content.rename(folder)
@@ -181,10 +174,7 @@ def _move(content: Path, folder: Path, known: Sequence[os.PathLike[str]]) -> Non
     for path in reversed(known):
         if not (content / path).exists():
             (folder / path).unlink(missing_ok=True)
-    if known:
-        (folder / known[-1]).unlink(missing_ok=True)
-    arrived = [path.relative_to(content) for path in content.rglob("*") if path.is_file()]
-    last = {Path(path): place for place, path in enumerate(known)}
-    for path in sorted(arrived, key=lambda path: last.get(path, -1)):
-        (folder / path).parent.mkdir(parents=True, exist_ok=True)
-        (content / path).replace(folder / path)
+    (folder / known[-1]).unlink(missing_ok=True)
+    for path in known:
+        if (content / path).exists():
+            (content / path).replace(folder / path)

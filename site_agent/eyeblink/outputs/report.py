@@ -186,11 +186,7 @@ def _subtitle(session: AnalysedSession) -> str:
     labels = session.settings.labels
     parts = [
         f"{name} {value}"
-        for name, value in (
-            ("subject", labels.subject),
-            ("session", labels.session),
-            ("task", session.names.task),
-        )
+        for name, value in (("subject", labels.subject), ("session", labels.session))
         if value
     ]
     if session.start is not None:

@@ -1,6 +1,6 @@
 """The tables of a session: every column's type, unit and meaning in one place.
 
-The CSV files are written from them, and their descriptions (data package, BIDS sidecars) as well.
+The CSV files are written from them, and their descriptions in the data package as well.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence

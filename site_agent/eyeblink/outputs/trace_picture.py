@@ -1,9 +1,7 @@
-"""trace.png: the whole session in rows, with numbered blinks, gaps and trials."""
+"""The trace of a whole session in rows, with numbered blinks, gaps and trials."""
 
 import math
 from collections.abc import Sequence
-from pathlib import Path
-from textwrap import wrap
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -24,31 +22,19 @@ NUMBER_LEVELS = (0.97, 0.85)
 MARK_LEVEL = 0.7
 DIGIT_OF_ROW = 0.006
 DOUBTFUL = "0.6"
-# Characters across the picture; the wider ones of a longer line would be cut off.
-_TITLE_LINE = 140
 
 
-def write_trace_picture(session: AnalysedSession, path: Path) -> None:
-    """Write the figure that the report shows as well."""
-    name = session.sources[0].name if session.sources else "session"
-    lines = [name, *trace_caption(session).splitlines()]
-    title = "\n".join(part for line in lines for part in wrap(line, _TITLE_LINE) or [""])
-    plot_style.save_png(trace_figure(session, title), path)
-
-
-def trace_figure(session: AnalysedSession, title: str = "") -> "Figure":
+def trace_figure(session: AnalysedSession) -> "Figure":
     """Draw the trace: EAR on the left axis, FEC on the right.
 
     The curve is grey where FEC is not calibrated.
     """
     trace = session.trace
     rows, row_s = _layout(trace.duration_s)
-    top_in = 0.1 + 0.2 * len(title.splitlines())
-    height_in = 0.5 + top_in + 1.3 * rows
+    height_in = 0.6 + 1.3 * rows
     figure = plot_style.new_figure_with_margins(
-        12.0, height_in, right=0.94, top=1.0 - top_in / height_in, hspace=0.25
+        12.0, height_in, right=0.94, top=1.0 - 0.1 / height_in, hspace=0.25
     )
-    figure.suptitle(title, fontsize=plot_style.TITLE_PT, y=1.0 - 0.05 / height_in, va="top")
     axes = figure.subplots(rows, 1, squeeze=False)[:, 0]
     limits = _ear_limits(trace.ear)
     start_s = float(trace.timestamps_s[0]) if len(trace.timestamps_s) else 0.0

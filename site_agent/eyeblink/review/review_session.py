@@ -215,9 +215,7 @@ def _find_video(result: AutomaticResult, chosen: Path | None) -> Path | None:
             )
         return chosen
     folder = result.folder.absolute()
-    # The files of a BIDS dataset lie in sub-*/ses-*/beh, the video may be next to the dataset.
-    above = folder.parents[: 4 if result.prefix else 1]
-    for place in (folder, *above, Path()):
+    for place in (folder, folder.parent, Path()):
         if (place / name).exists() and _is_recording(place / name, sha256):
             return place / name
     raise VideoFileError(

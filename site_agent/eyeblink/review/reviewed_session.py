@@ -35,7 +35,6 @@ from site_agent.eyeblink.session_folder import (
     REVIEWED_FOLDER,
     SourceFile,
     find_output,
-    name_prefix,
     study_folders,
 )
 from site_agent.eyeblink.session_reading import read_session
@@ -51,7 +50,6 @@ class AutomaticResult:
     """The result of an analysis."""
 
     folder: Path
-    prefix: str
     session: AnalysedSession
     events: tuple[ReviewEvent, ...]
     """The blinks, then the candidates that were left out."""
@@ -85,8 +83,8 @@ class AutomaticResult:
 
     @property
     def review_folder(self) -> Path:
-        """The folder of the review, whether or not there is one; BIDS datasets ignore its name."""
-        return self.folder / f"{self.prefix}review"
+        """The folder of the review, whether or not there is one."""
+        return self.folder / "review"
 
     def source(self, role: str) -> SourceFile | None:
         """Return the provenance's entry for the video, the trace or a model."""
@@ -104,7 +102,6 @@ def read_automatic_result(place: Path | str) -> AutomaticResult:
     content = blinks_file.read_bytes() + (json_bytes(left_out) if left_out else b"")
     return AutomaticResult(
         folder=blinks_file.parent,
-        prefix=name_prefix(blinks_file),
         session=session,
         events=(*map(_event, session.blinks), *_candidates(session)),
         sha256=hashlib.sha256(content).hexdigest(),
@@ -366,10 +363,7 @@ def report_session(
     after = replace(session, blinks=reviewed_blinks(result, state), left_out=left_out)
     remarks = SessionReport(place, review, summarise(after, {})).review_words
     after = replace(after, warnings=(*after.warnings, f"these are the reviewed blinks: {remarks}"))
-    root = place.parent
-    for _ in after.names.folder.parts:
-        root = root.parent
-    written = write_outputs(after, root / REVIEWED_FOLDER, progress=progress)
+    written = write_outputs(after, place.parent / REVIEWED_FOLDER, progress=progress)
     return SessionReport(place, review, summarise(after, written.files))
 
 

@@ -22,7 +22,6 @@ from site_agent.eyeblink.study.learning_curve import (
     sessions_to_criterion,
 )
 from site_agent.eyeblink.study.session_pictures import draw_sessions
-from site_agent.eyeblink.study.sessions import gather_bids
 from site_agent.eyeblink.study.study_trials import StudyTrials
 from site_agent.pictures import plot_style
 from site_agent.plain_json import plain, write_json
@@ -47,20 +46,16 @@ class StudySummary:
 
 
 def write_study(study: Path, records: Sequence[SessionRecord]) -> StudySummary:
-    """Write ``sessions.csv`` and, where sessions have trials and numbers, the learning curve.
-
-    Sessions with BIDS names are gathered in ``bids`` (see `gather_bids`).
-    """
+    """Write ``sessions.csv`` and, where sessions have trials and numbers, the learning curve."""
     files = {"sessions": study / "sessions.csv"}
     write_sessions_table(files["sessions"], records)
     with_trials = [record for record in records if record.conditioning is not None]
     if with_trials:
         files["trials"] = study / "all_trials.csv"
         write_trials_table(files["trials"], study, with_trials)
-    dataset = gather_bids(study, records)
-    if dataset is not None:
-        files["bids"] = dataset
     curves, differences, remarks = _fit(records)
+    if (study / ".batch" / "bids.json").exists():
+        remarks.append(f"{study / 'bids'}: was made by an earlier version and stays as it was")
     (study / "models.csv").unlink(missing_ok=True)
     if with_trials:
         trials = StudyTrials.read(files["trials"])

@@ -1,25 +1,19 @@
-"""The sessions of a study: read back to compute them again, and gathered as a BIDS dataset."""
+"""The sessions of a study: read back to compute them again."""
 
-import contextlib
-import json
 import math
-import os
-import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 from site_agent.datasets.trials import Trial
-from site_agent.errors import StudyFolderError, writing_to
-from site_agent.eyeblink.batch.record import SessionRecord, read_record
+from site_agent.errors import StudyFolderError
+from site_agent.eyeblink.batch.record import read_record
 from site_agent.eyeblink.batch.sessions import settings_from_plain
 from site_agent.eyeblink.conditioning import ConditioningSettings
-from site_agent.eyeblink.outputs.bids import DESCRIPTION, IGNORE, README
-from site_agent.eyeblink.session_folder import RECORD_NAME, study_folders
+from site_agent.eyeblink.session_folder import study_folders
 from site_agent.eyeblink.session_reading import read_session
 from site_agent.eyeblink.study.criteria import RecordedSession
-from site_agent.plain_json import write_json
 from site_agent.wording import count_words
 
 
@@ -94,76 +88,3 @@ def _conditioning(folder: Path, settings: Mapping[str, Any]) -> ConditioningSett
         return settings_from_plain(ConditioningSettings(), settings.get("conditioning", {}))
     except (ValueError, TypeError, AttributeError) as error:
         raise StudyFolderError(f"{folder}: its conditioning settings cannot be read") from error
-
-
-FOLDER_NAME = "bids"
-_MANIFEST = Path(".batch") / "bids.json"
-_DATASET_FILES = (DESCRIPTION, README, IGNORE)
-
-
-def gather_bids(study: Path, records: Sequence[SessionRecord]) -> Path | None:
-    """Bring the files of all sessions with BIDS names together in ``STUDY/bids``.
-
-    They are links to the sessions' own files where the file system has them, so that they take no
-    room. Files that others put there (reviews, other derivatives) stay; files of sessions that the
-    study no longer has go. Returns None where no session has BIDS names.
-    """
-    folder = study / FOLDER_NAME
-    targets: dict[str, Path] = {}
-    for record in records:
-        for name in record.files:
-            if not PurePosixPath(name).parts[0].startswith("sub-"):
-                continue
-            if name in targets:
-                raise StudyFolderError(
-                    f"{record.name}: another session has the same BIDS subject, session and task; "
-                    "give one of them another session_number"
-                )
-            targets[name] = study / record.name / name
-    known = _read_manifest(study)
-    if not targets and not known:
-        return None
-    if (folder / RECORD_NAME).exists():
-        raise StudyFolderError(f"{folder}: is the folder of a session; name the session otherwise")
-    with writing_to(folder, StudyFolderError):
-        for name in sorted(known - targets.keys()):
-            _remove(folder, name)
-        for name, source in targets.items():
-            _link(source, folder / name)
-        for name in _DATASET_FILES:
-            sources = (study / record.name / name for record in records)
-            original = next((path for path in sources if path.is_file()), None)
-            if targets and original is not None and not (folder / name).exists():
-                shutil.copy2(original, folder / name)
-        (study / _MANIFEST).parent.mkdir(parents=True, exist_ok=True)
-        write_json(study / _MANIFEST, sorted(targets))
-    return folder if targets else None
-
-
-def _read_manifest(study: Path) -> set[str]:
-    with contextlib.suppress(OSError, ValueError):
-        return set(json.loads((study / _MANIFEST).read_text(encoding="utf-8")))
-    return set()
-
-
-def _link(source: Path, target: Path) -> None:
-    if target.exists() and target.samefile(source):
-        return
-    target.parent.mkdir(parents=True, exist_ok=True)
-    temporary = target.with_name(f".{target.name}.partial")
-    temporary.unlink(missing_ok=True)
-    try:
-        os.link(source, temporary)
-    except OSError:  # another file system, or one without links
-        shutil.copy2(source, temporary)
-    temporary.replace(target)
-
-
-def _remove(folder: Path, name: str) -> None:
-    path = folder / name
-    path.unlink(missing_ok=True)
-    for above in path.parents:
-        if above == folder:
-            return
-        with contextlib.suppress(OSError):  # others have something there
-            above.rmdir()
