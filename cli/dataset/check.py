@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 from cli.dataset import gaze
 from cli.dataset.gaze import findings_table
+from cli.frame.errors import UsageError
 from cli.frame.existing_files import refuse_inputs
 from cli.frame.options import Argument, Option, ReportOption, command, single
 from cli.frame.output import Invocation, Reply
@@ -21,15 +22,6 @@ from site_agent.training.ert import unlearnable_boxes
 from site_agent.wording import count_words
 
 app = single()
-
-DataArgument = Annotated[
-    list[Path],
-    Argument(
-        "imglab XML, COCO keypoints JSON, a folder with .pts files, or gaze data (a "
-        "folder with gaze.csv, or MPIIGaze); several are used as one data set.",
-        "DATA...",
-    ),
-]
 
 
 @command(
@@ -106,7 +98,7 @@ def check(
 @command(app, "preview", "dataset preview faces.xml", "dataset preview faces.xml -o sheet.png")
 def preview(
     invocation: Invocation,
-    datasets: DataArgument,
+    datasets: data_options.FacesArgument,
     *,
     output: Annotated[
         Path | None, Option("The picture to write. Default: DATA.png.", "PNG")
@@ -115,12 +107,11 @@ def preview(
 ) -> Reply:
     """Draw all faces with their boxes and landmarks on a sheet.
 
-    Further pages are called NAME-2.png and so on. Ignored boxes are red. Of gaze data, draws
-    one page with a row for each person, and arrows where the eyes look.
+    Further pages are called NAME-2.png and so on. Ignored boxes are red.
     """
     output = output or Path(f"{datasets[0].stem}.png")
     if data_options.holds_gaze(datasets):
-        return gaze.preview(invocation, datasets, output)
+        raise UsageError(f"{datasets[0]}: is gaze data, expected annotated faces")
     faces = data_options.read_joined_faces(datasets, data_options.reading_from(images))
     inputs = [*datasets, *(image.path for image in faces.images)]
     refuse_inputs(sheet_paths(faces, output), inputs, "--output")

@@ -38,7 +38,7 @@ def draw(
     eyelid closure of every frame and the blinks; with trials, a person learning to blink before
     an air puff, and the list of trials for 'poolctl blink --trials'. trials: a table of a study of
     learning animals for 'poolctl blink fit-together'. 'poolctl settings dataset draw
-    KIND' lists all settings, 'poolctl dataset preview' shows faces and eyes.
+    KIND' lists all settings, 'poolctl dataset preview' shows faces.
     """
     from site_agent.datasets.synthetic.drawing import KINDS
 

@@ -1,17 +1,15 @@
-"""``poolctl dataset`` with gaze data: checks and preview sheets."""
+"""``poolctl dataset check`` of gaze data and clips."""
 
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from cli.frame.errors import UsageError, VerificationError
-from cli.frame.existing_files import refuse_inputs
+from cli.frame.errors import VerificationError
 from cli.frame.output import Invocation, Reply, TableText
 from site_agent.datasets.check import Finding, count_more, kinds_of
 from site_agent.datasets.egocentric import check_clips, is_egocentric, open_egocentric
 from site_agent.datasets.gaze.check import check_gaze, open_gaze
 from site_agent.datasets.gaze.records import gaze_digest
-from site_agent.datasets.sheets import write_gaze_sheet
 from site_agent.errors import writing_to
 from site_agent.networks.views import EYE, Target
 from site_agent.plain_json import json_bytes
@@ -87,19 +85,3 @@ def _describe_clips(path: Path) -> dict[str, Any]:
     dataset = open_egocentric(path)
     facts = {"dataset": dataset.path, "layout": dataset.layout, "digest": dataset.digest}
     return facts | {"persons": len(dataset.persons), "clips": len(dataset.clips)}
-
-
-def preview(invocation: Invocation, paths: list[Path], output: Path) -> Reply:
-    """Answer ``dataset preview`` of gaze data."""
-    path = _only(paths)
-    dataset = open_gaze(path)
-    refuse_inputs([output], [dataset.path], "--output")
-    with invocation.progress("draw") as report:
-        write_gaze_sheet(dataset, output, report)
-    return Reply({"datasets": paths, "pages": [output]}, str(output), [str(output)])
-
-
-def _only(paths: list[Path]) -> Path:
-    if len(paths) > 1:
-        raise UsageError("expected one set of gaze data: give several one by one")
-    return paths[0]

@@ -57,7 +57,7 @@ class ReportOptions:
     """The options of files with the scores."""
 
     output: Annotated[
-        Path | None, Option("Write JSON, CSV, Markdown and plots to this folder.", "FOLDER")
+        Path | None, Option("Write JSON, CSV and plots to this folder.", "FOLDER")
     ] = None
     long: Annotated[bool, Option("With --json and --output: also list each image or face.")] = False
     save: Annotated[

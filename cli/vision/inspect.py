@@ -6,32 +6,19 @@ from typing import Annotated, Any
 from aggregators.formats import file_digest, fingerprint, read_model, recognise
 from aggregators.methods import merge_keys
 from aggregators.models import ForestEnsemble, Model, ShapePredictor
-from aggregators.pictures import draw_model
-from cli.frame.errors import UsageError
-from cli.frame.options import Argument, Option, command, single
+from cli.frame.options import Argument, command, single
 from cli.frame.output import Invocation, Reply, TableText
 from site_agent.datasets.part_order import group_of_shape
-from site_agent.errors import writing_to
 from site_agent.pool.sidecars import Sidecars
 from site_agent.wording import count_words, size_words
 
 app = single()
 
 
-@command(
-    app,
-    "inspect",
-    "inspect siteA.dat",
-    "inspect siteA.svm -o siteA.png",
-    "inspect site-a/face-68@2 --json",
-)
+@command(app, "inspect", "inspect siteA.dat", "inspect site-a/face-68@2 --json")
 def inspect(
     invocation: Invocation,
     model: Annotated[str, Argument("A model of any format.", "FILE|ADDRESS")],
-    *,
-    output: Annotated[
-        Path | None, Option("Draw a detector's weights as PNG, or another model as SVG.", "FILE")
-    ] = None,
 ) -> Reply:
     """Describe a model file: format, fingerprint, and methods that can merge it.
 
@@ -55,11 +42,7 @@ def inspect(
         "fingerprint": prints,
         "merge_keys": keys,
         "landmark_group": _landmark_group(content),
-        "picture": None,
     }
-    if output is not None:
-        _draw(content, output)
-        data["picture"] = output
     return Reply(data, _text(data, file.path), [digest])
 
 
@@ -83,8 +66,6 @@ def _text(data: dict[str, Any], path: Path) -> list[str | TableText]:
     if sidecars.recipe is not None:
         count = len(sidecars.recipe.get("inputs", []))
         rows.append(["recipe", f"{sidecars.recipe_file}: {count_words(count, 'model')}"])
-    if data["picture"]:
-        rows.append(["picture", str(data["picture"])])
     return [TableText(["what", "value"], rows)]
 
 
@@ -95,17 +76,6 @@ def _landmark_group(content: Model) -> str | None:
     if not isinstance(content, ShapePredictor):
         return None
     return group_of_shape(content.initial_shape)
-
-
-def _draw(content: Model, picture: Path) -> None:
-    """Draw a model: detectors as PNG, others as SVG."""
-    media_type, drawn = draw_model(content, "large")
-    suffix = ".png" if media_type == "image/png" else ".svg"
-    if picture.suffix.lower() != suffix:
-        raise UsageError(f"--output {picture}: expected NAME{suffix} for such a model")
-    picture.parent.mkdir(parents=True, exist_ok=True)
-    with writing_to(picture):
-        picture.write_bytes(drawn)
 
 
 def _short(value: Any) -> str:

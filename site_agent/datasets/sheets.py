@@ -1,6 +1,6 @@
-"""Contact sheets: many faces of a data set, or eyes with their gaze, on one picture."""
+"""Contact sheets: many faces of a data set on one picture."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 
@@ -9,13 +9,11 @@ from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
 from aggregators.pictures import FACE_LINES
-from site_agent.datasets.gaze import records
 from site_agent.datasets.landmark_schemes import ibug_places
 from site_agent.datasets.records import AnnotatedImage, FaceBox, FaceDataset
 from site_agent.errors import AnnotationFileError, ImageFileError, InvalidInputError, writing_to
-from site_agent.networks.views import ANGLES, EYE
 from site_agent.pictures.images import read_image
-from site_agent.pictures.plot_style import INK_RGB, PAPER_RGB, RGB, TRUE_RGB
+from site_agent.pictures.plot_style import INK_RGB, PAPER_RGB, TRUE_RGB
 from site_agent.work import Progress, no_progress
 
 UInt8 = NDArray[np.uint8]
@@ -161,91 +159,3 @@ def _draw_caption(pen: ImageDraw.ImageDraw, text: str) -> None:
     high = bottom - top + 4
     pen.rectangle((0, _TILE_PX - high, _TILE_PX, _TILE_PX), fill=PAPER_RGB)
     pen.text((2, _TILE_PX - high + 2 - top), text, fill=INK_RGB, font=font)
-
-
-_MARGIN_PX, _ZOOM = 56, 2
-_PERSONS, _SAMPLES = 30, 10
-# The arrow of 90 degrees, in heights of a patch.
-_ARROW_LENGTH = 1.0
-_LEGEND_PX = 20
-
-
-def write_gaze_sheet(
-    dataset: records.GazeDataset, output: Path, progress: Progress = no_progress
-) -> Path:
-    """Draw up to 30 persons with 10 samples each, spread evenly over all.
-
-    Samples are in the order of their yaw and as the camera saw them, right eyes not mirrored.
-    """
-    picks = np.linspace(0, len(dataset.persons) - 1, min(_PERSONS, len(dataset.persons)))
-    persons = [dataset.persons[round(pick)] for pick in picks]
-    high, wide = (_ZOOM * side for side in records.PATCH_SHAPE)
-    shows_gaze = dataset.view.target is ANGLES
-    if dataset.view != EYE:
-        wide = high = 2 * high
-    size = (_MARGIN_PX + _SAMPLES * (wide + _GAP_PX), len(persons) * (high + _GAP_PX))
-    sheet, pen = _new_sheet(*size, {"true gaze": TRUE_RGB} if shows_gaze else {})
-    font = ImageFont.load_default(12)
-    for row, person in enumerate(persons):
-        progress(row / len(persons), f"person {person}")
-        top = row * (high + _GAP_PX)
-        pen.text((4, top + high // 2 - 8), person[:8], fill=INK_RGB, font=font)
-        samples = _spread_samples(dataset.read_person(person), _SAMPLES)
-        for column in range(len(samples)):
-            left = _MARGIN_PX + column * (wide + _GAP_PX)
-            patch = picture_of(samples.patches[column])
-            sheet.paste(patch.resize((wide, high), Image.Resampling.BICUBIC), (left, top))
-            if not shows_gaze:
-                continue
-            middle = (left + wide / 2, top + high / 2)
-            draw_gaze(pen, middle, samples.gaze[column], _ARROW_LENGTH * high)
-    with writing_to(output):
-        sheet.save(output, format="PNG")
-    return output
-
-
-def picture_of(pictures: records.UInt8) -> Image.Image:
-    """Return a sample's picture in colour; of several the first, which is the face."""
-    if pictures.ndim == 2 or len(pictures) < 3:
-        return Image.fromarray(pictures.reshape(pictures.shape[-2:])).convert("RGB")
-    return Image.fromarray(np.ascontiguousarray(pictures[:3].transpose(1, 2, 0)))
-
-
-def _new_sheet(
-    width_px: int, height_px: int, legend: Mapping[str, RGB]
-) -> tuple[Image.Image, ImageDraw.ImageDraw]:
-    """Return an empty sheet with its legend below, each word in its colour, and a pen."""
-    sheet = Image.new("RGB", (width_px, height_px + _LEGEND_PX), PAPER_RGB)
-    pen, font, left = ImageDraw.Draw(sheet), ImageFont.load_default(12), 4.0
-    for text, colour in legend.items():
-        pen.text((left, height_px + 2), text, fill=colour, font=font)
-        left += pen.textlength(f"{text}   ", font=font)
-    return sheet, pen
-
-
-def draw_gaze(
-    pen: ImageDraw.ImageDraw,
-    start: tuple[float, float],
-    gaze: records.Float64,
-    length_px: float,
-    colour: RGB = TRUE_RGB,
-) -> None:
-    """Draw an arrow from `start` along a gaze (yaw, pitch), as the camera sees it."""
-    yaw, pitch = float(gaze[0]), float(gaze[1])
-    x = start[0] - length_px * np.cos(pitch) * np.sin(yaw)
-    y = start[1] - length_px * np.sin(pitch)
-    pen.line((*start, x, y), fill=colour, width=2)
-    pen.ellipse((x - 3, y - 3, x + 3, y + 3), fill=colour)
-
-
-def _spread_samples(samples: records.GazeSamples, count: int) -> records.GazeSamples:
-    """Return some samples in the order of their yaw, right eyes turned back."""
-    angles = samples.gaze.copy()
-    patches = samples.patches.copy()
-    records.as_left_eyes(patches, angles, samples.eye == "right")
-    order = np.argsort(angles[:, 0], kind="stable")
-    picks = np.linspace(0, len(order) - 1, min(count, len(order))).round().astype(int)
-    kept = order[picks]
-    chosen = samples[kept]
-    chosen.patches[:], chosen.gaze[:] = patches[kept], angles[kept]
-    return chosen

@@ -1,4 +1,4 @@
-"""Scores of several models as files: JSON, CSV, a Markdown table, plots; clips with maps."""
+"""Scores of several models as files: JSON, CSV, plots."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from aggregators.whole_file import write_whole
 from site_agent.errors import EvaluationError, writing_to
 from site_agent.evaluation.detection import DetectionScores
 from site_agent.evaluation.gaze import GazeScores
@@ -140,41 +139,6 @@ def _shown_error(scores: LandmarkScores) -> float:
     return high if scores.normaliser == "none" else min(_LARGEST_ERROR_SHOWN, high)
 
 
-def plot_persons(models: Sequence[tuple[str, GazeScores]], path: Path, *, title: str = "") -> None:
-    """Draw the mean error of each person, in the order of the first network's errors."""
-    persons = sorted(models[0][1].persons, key=lambda person: person.mean_error_deg)
-    names = [person.person for person in persons]
-    figure, axes = titled_axes(title, max(8.0, 2 + 0.3 * len(names)))
-    places = np.arange(len(names))
-    wide = 0.8 / len(models)
-    for number, (name, scores) in enumerate(models):
-        errors = {person.person: person.mean_error_deg for person in scores.persons}
-        axes.bar(
-            places + (number - (len(models) - 1) / 2) * wide,
-            [errors[person] for person in names],
-            wide,
-            label=f"{name}  (mean {scores.mean_error_deg:.2f})",
-            color=plot_style.COLOURS[(number + 1) % len(plot_style.COLOURS)],
-        )
-    axes.hlines(
-        [person.constant_error_deg for person in persons],
-        places - 0.45,
-        places + 0.45,
-        color=plot_style.BLACK,
-        label=f"constant mean gaze  (mean {models[0][1].constant_error_deg:.2f})",
-    )
-    axes.set_xticks(
-        places, names, rotation=90 if len(names) > 12 else 0, fontsize=plot_style.LEGEND_PT
-    )
-    axes.set(
-        xlabel="person", ylabel=f"mean {models[0][1].target.measure} in {models[0][1].target.unit}"
-    )
-    # Room for the legend above the highest bar.
-    axes.set_ylim(top=axes.get_ylim()[1] * (1.1 + 0.05 * len(models)))
-    axes.legend(loc="upper left", fontsize=plot_style.LEGEND_PT)
-    plot_style.save_png(figure, path)
-
-
 S = TypeVar("S", DetectionScores, LandmarkScores, GazeScores)
 SCHEMA = "poolctl-evaluation-report/1"
 CURVES = Table("precision_recall", columns_of(("model", "score", "precision", "recall")))
@@ -201,23 +165,21 @@ def write_report(
 ) -> list[Path]:
     """Write all that is known about the models on one data set.
 
-    ``scores.json``, ``scores.csv`` (a row a model), ``scores.md``; for detectors
-    ``precision_recall.png`` and ``precision_recall.csv``; for landmark models
-    ``cumulative_error.png`` and ``landmark_error.csv``; for gaze networks ``persons.png`` and
-    ``persons.csv``.
+    ``scores.json``, ``scores.csv`` (a row a model); for detectors ``precision_recall.png`` and
+    ``precision_recall.csv``; for landmark models ``cumulative_error.png`` and
+    ``landmark_error.csv``; for gaze networks ``persons.csv``.
     """
     detectors = _of_kind(models, DetectionScores)
     landmarks = _of_kind(models, LandmarkScores)
     networks = _of_kind(models, GazeScores)
     legends = short_names([model.name for model in models])
-    written = [folder / "scores.json", folder / "scores.csv", folder / "scores.md"]
+    written = [folder / "scores.json", folder / "scores.csv"]
     title = f"{dataset_name} ({{}} faces in {{}} images)"
     with writing_to(folder, EvaluationError):
         folder.mkdir(parents=True, exist_ok=True)
         data = report_data(models, dataset_name, dataset_digest, per_image=per_image)
         write_json(written[0], data)
         _scores_table(models).write_csv(written[1], _score_rows(models))
-        write_whole(written[2], markdown(models, dataset_name, dataset_digest))
         if detectors:
             first = detectors[0][1]
             plot, table = folder / "precision_recall.png", folder / "precision_recall.csv"
@@ -233,8 +195,8 @@ def write_report(
             LANDMARKS.write_csv(table, _landmark_rows(landmarks))
             written += [plot, table]
         if networks:
-            named = [(legends[name], scores) for name, scores in networks]
-            written += _write_gaze(folder, named, dataset_name)
+            written.append(folder / "persons.csv")
+            _write_persons(written[-1], [(legends[name], scores) for name, scores in networks])
     return written
 
 
@@ -242,10 +204,7 @@ def _of_kind(models: Sequence[ScoredModel], kind: type[S]) -> list[tuple[str, S]
     return [(model.name, model.scores) for model in models if isinstance(model.scores, kind)]
 
 
-def _write_gaze(
-    folder: Path, models: Sequence[tuple[str, GazeScores]], dataset_name: str
-) -> list[Path]:
-    table, bars = folder / "persons.csv", folder / "persons.png"
+def _write_persons(table: Path, models: Sequence[tuple[str, GazeScores]]) -> None:
     columns = columns_of([models[0][1].named(name) for name in _PERSON_COLUMNS])
     Table("persons", columns).write_csv(
         table,
@@ -255,10 +214,6 @@ def _write_gaze(
             for person in scores.persons
         ),
     )
-    first = models[0][1]
-    title = f"{dataset_name} ({first.images} samples of {len(first.persons)} persons)"
-    plot_persons(models, bars, title=title)
-    return [table, bars]
 
 
 def short_names(names: Sequence[str]) -> dict[str, str]:
@@ -294,41 +249,6 @@ def report_data(
     }
     finite: dict[str, Any] = plain(data)
     return finite
-
-
-def markdown(models: Sequence[ScoredModel], dataset_name: str, dataset_digest: str) -> str:
-    """Return tables for a paper or a model's card: one for each kind of model."""
-    lines = [f"Scores on {dataset_name} (data set {dataset_digest[:12]}), with 95 % intervals.", ""]
-    for kind in (DetectionScores, LandmarkScores, GazeScores):
-        some = [model for model in models if isinstance(model.scores, kind)]
-        if not some:
-            continue
-        names = _metric_names(some)
-        table = Table("scores", columns_of(["model", *names, "faces", "images"]))
-        rows = [
-            [
-                model.name,
-                *(_cell(model.scores, name) for name in names),
-                model.scores.faces,
-                model.scores.images,
-            ]
-            for model in some
-        ]
-        lines += [*table.markdown(rows), ""]
-        if kind is LandmarkScores:
-            kinds = {m.scores.normaliser for m in some if isinstance(m.scores, LandmarkScores)}
-            lines += [f"Errors are divided by: {', '.join(sorted(kinds))}.", ""]
-    return "\n".join(lines)
-
-
-def _cell(scores: DetectionScores | LandmarkScores | GazeScores, name: str) -> str:
-    value = scores.metrics.get(name)
-    if value is None:
-        return ""
-    interval = scores.intervals.get(name)
-    if interval is None:
-        return f"{value:.4f}"
-    return f"{value:.4f} ({interval[0]:.4f}–{interval[1]:.4f})"
 
 
 def _scores_table(models: Sequence[ScoredModel]) -> Table:
