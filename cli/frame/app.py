@@ -195,7 +195,7 @@ _PANELS = {
     ),
     "Use models": (
         ("inspect", "vision.inspect", "Describe a model file."),
-        ("predict", "vision.predict", "Find faces, landmarks or gaze in images."),
+        ("predict", "vision.predict", "Find faces in images, or looks in videos."),
         ("evaluate", "vision.evaluate", "Score models on annotated images."),
         ("privacy", "privacy", "Measure what something that left reveals."),
         ("blink", "blink", "Find eyeblinks in a video or an EAR trace."),

@@ -8,10 +8,10 @@ from cli.frame.errors import InputMissingError, UsageError
 from cli.frame.existing_files import refuse_inputs, require_free
 from cli.frame.output import Invocation, Reply, TableText
 from cli.options.data import part_words
-from cli.vision.gaze import predicted
 from site_agent.datasets.egocentric import GazeClip, is_egocentric, open_egocentric
 from site_agent.networks.files import read_network
 from site_agent.plain_json import plain
+from site_agent.tables import Table, columns_of
 from site_agent.wording import count_words
 
 if TYPE_CHECKING:
@@ -149,7 +149,12 @@ def predict_looks(
     text += [f"video {path}" for path in written]
     if output is None and not written:
         text.append("give --pictures for videos with the maps drawn in, -o for a table")
-    return predicted(items, text, output, written)
+    if output is not None:
+        table = Table(output.stem, columns_of(items[0]))
+        table.write_csv(output, ([item[name] for name in table.header] for item in items))
+        text.append(f"table {output}")
+    data = {"items": items, "output": output, "pictures": written}
+    return Reply(data, text, [" ".join(map(str, item.values())) for item in items])
 
 
 def _item(path: Path, look: "LookedAt") -> dict[str, Any]:

@@ -2,15 +2,11 @@
 
 from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
-import numpy as np
-from numpy.typing import NDArray
-
-from cli.frame.errors import InputMissingError, UsageError
-from cli.frame.existing_files import refuse_inputs, require_free
+from cli.frame.errors import UsageError
 from cli.frame.options import Option
-from cli.frame.output import Invocation, Reply, TableText
+from cli.frame.output import Invocation, TableText
 from cli.options.data import holds_gaze, part_words
 from site_agent.datasets.gaze.check import open_gaze
 from site_agent.datasets.gaze.records import (
@@ -18,13 +14,11 @@ from site_agent.datasets.gaze.records import (
     join_samples,
     person_digests,
     select_sessions,
-    target_errors,
 )
-from site_agent.evaluation.gaze import GazeScores, score_gaze
+from site_agent.evaluation.gaze import GazeScores
 from site_agent.networks.architectures import find_architecture, require_kind
 from site_agent.networks.files import read_network
-from site_agent.networks.views import ANGLES, EYE, Target, View
-from site_agent.tables import Table, columns_of
+from site_agent.networks.views import EYE, View
 from site_agent.training.overlap import gaze_overlap
 from site_agent.wording import count_words
 
@@ -118,79 +112,3 @@ def gaze_tables(models: "Sequence[ScoredModel]") -> list[TableText | str]:
     best = "" if len(every) == 1 else "Smallest error: "
     verdict = f"{best}{name} is off by {error:.1f} {unit}, the constant mean gaze by "
     return [f"{verdict}{constant:.1f}.", table, title + count_words(count, "person")]
-
-
-def predict_gaze(
-    invocation: Invocation, inputs: list[str], file: Path, output: Path | None, *, force: bool
-) -> Reply:
-    """Answer ``predict`` with a network of gaze, for gaze data."""
-    from site_agent.networks.modules import predict_gaze as run
-    from site_agent.networks.modules import to_module
-
-    paths = [Path(word) for word in inputs]
-    if missing := [path for path in paths if not path.exists()]:
-        raise InputMissingError(f"{missing[0]}: no such file; expected gaze data")
-    if output is not None:
-        refuse_inputs([output], [*paths, file], "--output")
-        require_free(output, force=force)
-    network = read_network(file)
-    module = to_module(network, file.name)
-    require_kind(network.metadata["architecture"], "gaze", file.name)
-    view = view_of([file])
-    samples, _ = read_gaze_samples(invocation, paths, "", "", view)
-    gaze = run(module, samples.patches, samples.head)
-    items = _of_data(samples, gaze, view.target)
-    text = _describe_result(samples, gaze, view.target)
-    return predicted(items, text, output, [])
-
-
-def predicted(
-    items: list[dict[str, Any]],
-    text: list[str | TableText],
-    output: Path | None,
-    pictures: list[Path],
-) -> Reply:
-    """Return the predictions of a network, and write their table to `output` if any."""
-    if output is not None:
-        table = Table(output.stem, columns_of(items[0]))
-        table.write_csv(output, ([item[name] for name in table.header] for item in items))
-        text.append(f"table {output}")
-    data = {"items": items, "output": output, "pictures": pictures}
-    return Reply(data, text, [" ".join(map(str, item.values())) for item in items])
-
-
-def _of_data(
-    samples: GazeSamples, gaze: NDArray[np.float64], target: Target
-) -> list[dict[str, Any]]:
-    """Return a line for each sample as the camera saw it."""
-    errors = target_errors(target, gaze, samples.gaze)
-    # Angles are in radians, as tables have them.
-    scale, (across, down) = 1.0 if target is ANGLES else target.units_in_one, target.axes
-    sides = [-1 if eye == "right" else 1 for eye in samples.eye]
-    return [
-        {
-            "person": str(samples.person[i]),
-            "session": str(samples.session[i]),
-            "frame": int(samples.frame[i]),
-            "eye": str(samples.eye[i]),
-            across: round(side * scale * float(gaze[i, 0]), 6),
-            down: round(scale * float(gaze[i, 1]), 6),
-            target.named("error_deg"): round(float(errors[i]), 3),
-        }
-        for i, side in enumerate(sides)
-    ]
-
-
-def _describe_result(
-    samples: GazeSamples, gaze: NDArray[np.float64], target: Target
-) -> list[str | TableText]:
-    scores = score_gaze(gaze, samples, target=target, resamples=0)
-    rows = [
-        [person.person, str(person.samples), f"{person.mean_error_deg:.2f}"]
-        for person in scores.persons
-    ]
-    total = (
-        f"{count_words(scores.images, 'sample')}, mean error {scores.mean_error_deg:.2f} "
-        f"{target.unit}"
-    )
-    return [total, TableText(["person", "samples", "mean error"], rows)]

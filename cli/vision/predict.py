@@ -1,4 +1,4 @@
-"""``poolctl predict``: find faces, landmarks or gaze in images."""
+"""``poolctl predict``: find faces and landmarks in images, or looks in videos."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +10,6 @@ from cli.frame.options import Argument, ForceOption, Option, ProcessesOption, co
 from cli.frame.output import Invocation, Reply, TableText
 from cli.options.data import ImagesOption, read_joined_faces, reading_from
 from cli.vision.clips import predict_looks
-from cli.vision.gaze import predict_gaze
 from site_agent.datasets.conversion import ANNOTATION_FORMATS, ReadingOptions
 from site_agent.datasets.gaze.check import is_gaze_data
 from site_agent.datasets.pts_files import find_pts
@@ -58,7 +57,7 @@ class ResultOptions:
     """The files of the result."""
 
     output: Annotated[
-        Path | None, Option("Write the faces as imglab annotations, or the gaze as CSV.")
+        Path | None, Option("Write the faces as imglab annotations, or the looks as CSV.")
     ] = None
     pictures: Annotated[Path | None, Option("Draw the maps of looks over videos.", "FOLDER")] = None
     force: ForceOption = False
@@ -70,43 +69,35 @@ class ResultOptions:
     "predict photos/ --detector merged.svm --landmarks merged.dat -o found.xml",
     "predict test.xml --landmarks site-a/face-68 --json",
     "predict a.jpg b.jpg --detector merged.svm -o found.xml",
-    "predict eyes/ --network gaze.safetensors -o gaze.csv",
     "predict walk.mp4 --network look.safetensors --pictures seen/",
 )
 def predict(
     invocation: Invocation,
     inputs: Annotated[
-        list[str],
-        Argument("Images, folders, annotations, gaze data, videos or clips.", "IMAGE|FOLDER|DATA"),
+        list[str], Argument("Images, folders, annotations, videos or clips.", "IMAGE|FOLDER|DATA")
     ],
     *,
     models: FaceModelOptions,
     network: Annotated[
-        str,
-        Option(
-            "Network that finds the gaze in gaze data, or where a person looks in videos or clips.",
-            "FILE|ADDRESS",
-        ),
+        str, Option("Network that finds where a person looks in videos or clips.", "FILE|ADDRESS")
     ] = "",
     result: ResultOptions,
     images: ImagesOption = None,
 ) -> Reply:
-    """Find faces and landmarks in images, gaze in gaze data, or the target of a wearer's gaze.
+    """Find faces and landmarks in images, or the target of a wearer's gaze in videos.
 
     Boxes are left, top, right, bottom in pixels, inclusive; landmarks are x, y in pixels, not
-    rounded (--json). Yaw and pitch are in radians as the camera sees them, to the left of the
-    picture and upwards; for gaze data the error in degrees is added. Of videos of a head-worn
-    camera, x and y are where the wearer looks, in widths and heights of the picture; --pictures
-    writes videos with the map, the predicted region, its peak (cross), and for test clips the
-    tracked gaze (ring). --output and --pictures replace existing files only with --force, and never
-    an input.
+    rounded (--json). Of videos of a head-worn camera, x and y are where the wearer looks, in widths
+    and heights of the picture; --pictures writes videos with the map, the predicted region, its
+    peak (cross), and for test clips the tracked gaze (ring). --output and --pictures replace
+    existing files only with --force, and never an input.
     """
+    if of_gaze := [word for word in inputs if is_gaze_data(Path(word))]:
+        raise UsageError(f"{of_gaze[0]}: is gaze data, which 'poolctl evaluate' takes")
     if network:
         if models.any:
             raise UsageError("--network: not with the options of detectors and landmark models")
-        return _predict_with_network(invocation, inputs, network, result)
-    if of_gaze := [word for word in inputs if is_gaze_data(Path(word))]:
-        raise UsageError(f"{of_gaze[0]}: this is gaze data; expected --network as well")
+        return _predict_looks(invocation, inputs, network, result)
     if result.pictures is not None:
         raise UsageError(
             "--pictures: of videos of a head-worn camera only; write the faces (-o FACES.xml), "
@@ -168,18 +159,15 @@ def _reply(
     )
 
 
-def _predict_with_network(
+def _predict_looks(
     invocation: Invocation, inputs: list[str], network: str, result: ResultOptions
 ) -> Reply:
     file = invocation.model_file(network).path
-    of_clips = read_network(file).metadata.get("architecture") in SALIENCY_ARCHITECTURES
-    if of_clips:
-        return predict_looks(
-            invocation, inputs, file, result.output, result.pictures, force=result.force
-        )
-    if result.pictures is not None:
-        raise UsageError("--pictures: of videos of a head-worn camera only")
-    return predict_gaze(invocation, inputs, file, result.output, force=result.force)
+    if read_network(file).metadata.get("architecture") not in SALIENCY_ARCHITECTURES:
+        raise UsageError(f"{network}: expected a saliency network, which looks at videos")
+    return predict_looks(
+        invocation, inputs, file, result.output, result.pictures, force=result.force
+    )
 
 
 def _images(

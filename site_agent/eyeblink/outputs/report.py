@@ -137,9 +137,7 @@ def report_page(session: AnalysedSession) -> str:
         conditioning=_conditioning(session, conditioning) if conditioning is not None else None,
         trace=_drawing(trace_figure(session), "The whole recording", trace_caption(session)),
         blink_drawing=_drawing(
-            report_figures.blink_figure(session, statistics),
-            "Statistics of the blinks",
-            report_figures.BLINK_CAPTION,
+            report_figures.rate_figure(statistics), "Rate of blinks", report_figures.RATE_CAPTION
         )
         if statistics.blinks
         else None,

@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from site_agent.datasets.trials import TrialType
-from site_agent.eyeblink.blinks.finding import Blink
 from site_agent.eyeblink.blinks.statistics import BlinkStatistics
 from site_agent.eyeblink.conditioning.analysis import ConditioningResult
 from site_agent.eyeblink.conditioning.cr_onset import GAP_FACTOR, cut_trial
@@ -22,12 +21,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-BINS = 20
-
-BLINK_CAPTION = (
-    "Top: blinks per minute in which the eyes were seen; dotted: mean over the recording; hatched: "
-    "seen for less than 10 s. Below: amplitudes and durations, filled for complete blinks, "
-    "hatched for partial ones."
+RATE_CAPTION = (
+    "Blinks per minute in which the eyes were seen; dotted: mean over the recording; hatched: seen "
+    "for less than 10 s."
 )
 TYPE_TEXTS = {
     TrialType.PAIRED: "CS and US",
@@ -38,20 +34,10 @@ MOST_LINES = 80
 LEAST_BLOCK, MOST_BLOCKS = 5, 10
 
 
-def blink_figure(session: AnalysedSession, statistics: BlinkStatistics) -> "Figure":
-    """Draw rate, amplitudes and durations; the session has blinks."""
-    blinks = [blink for blink in session.blinks if blink.kind == "blink"]
-    figure = plot_style.new_figure_with_margins(10.0, 6.0, wspace=0.2, hspace=0.35)
-    axes = figure.subplot_mosaic([["rate", "rate"], ["amplitude", "duration"]])
-    _draw_rate(axes["rate"], statistics)
-    _draw_distribution(axes["amplitude"], blinks, "amplitude_fec", "amplitude (FEC)")
-    _draw_distribution(axes["duration"], blinks, "duration_ms", "duration (ms)")
-    for axis in axes.values():
-        plot_style.draw_grid(axis)
-    return figure
-
-
-def _draw_rate(axis: "Axes", statistics: BlinkStatistics) -> None:
+def rate_figure(statistics: BlinkStatistics) -> "Figure":
+    """Draw the rate of blinks over the recording."""
+    figure = plot_style.new_figure_with_margins(10.0, 3.0)
+    axis = figure.subplots()
     for rate in statistics.rate:
         start_min, width_min = rate.start_s / 60.0, (rate.end_s - rate.start_s) / 60.0
         if math.isfinite(rate.blinks_per_minute):
@@ -72,33 +58,8 @@ def _draw_rate(axis: "Axes", statistics: BlinkStatistics) -> None:
     if math.isfinite(statistics.blinks_per_minute):
         axis.axhline(statistics.blinks_per_minute, color="black", linestyle=":")
     axis.set(xlabel="time (min)", ylabel="blinks per minute")
-
-
-def _draw_distribution(axis: "Axes", blinks: Sequence[Blink], name: str, label: str) -> None:
-    complete, partial = (
-        [value for blink in chosen if math.isfinite(value := getattr(blink, name))]
-        for chosen in _by_completeness(blinks)
-    )
-    if not complete and not partial:
-        return
-    axis.hist(
-        [complete, partial],
-        bins=BINS,
-        stacked=True,
-        color=[plot_style.BLUE, "white"],
-        edgecolor="black",
-        linewidth=0.6,
-        hatch=["", plot_style.HATCH_PARTIAL],
-    )
-    median = float(np.median(complete + partial))
-    axis.axvline(median, color="black", linestyle=":")
-    axis.set_title(f"median {median:.3g}", fontsize=plot_style.PANEL_PT)
-    axis.set(xlabel=label, ylabel="number of blinks")
-
-
-def _by_completeness(blinks: Sequence[Blink]) -> tuple[list[Blink], list[Blink]]:
-    complete = [blink for blink in blinks if blink.completeness == "complete"]
-    return complete, [blink for blink in blinks if blink.completeness != "complete"]
+    plot_style.draw_grid(axis)
+    return figure
 
 
 def aligned_figure(session: AnalysedSession, conditioning: ConditioningResult) -> "Figure":
