@@ -191,7 +191,6 @@ _PANELS = {
         ("personal", "personal", "Show and export what your site keeps of a network."),
         ("study", "vision.study", "Compare models: alone, merged, refined, federated."),
         ("convert", "vision.convert", "Convert a model file to another format."),
-        ("prune", "vision.convert:prune_app", "Set the smallest weights of a network to zero."),
     ),
     "Use models": (
         ("inspect", "vision.inspect", "Describe a model file."),

@@ -34,16 +34,6 @@ class Candidate:
     reason: str = ""
     """The reason why it is left out."""
 
-    def weight(self, label: str) -> float | None:
-        """Return the number of a label by which the model weighs; None if it has none above 0."""
-        if not label:
-            return 1.0
-        try:
-            number = float(self.labels.get(label, ""))
-        except ValueError:
-            return None
-        return number if 0 < number < float("inf") else None
-
 
 @dataclass(frozen=True)
 class Choice:
@@ -99,9 +89,6 @@ def find_misfit(goal: MergeSettings, candidate: Candidate, reference: str | None
         return f"cannot be merged by {goal.method} at all"
     if candidate.key != reference:
         return f"cannot be merged by {goal.method}: {candidate.key} against {reference}"
-    if candidate.weight(goal.weight_by) is None:
-        weight = candidate.labels.get(goal.weight_by, "nothing")
-        return f"label {goal.weight_by!r} is {weight!r}, expected a number above 0 to weigh it by"
     return ""
 
 

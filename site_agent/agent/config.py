@@ -64,8 +64,6 @@ class MergeSettings(Settings):
     """wba-cascade or wba-final for landmark models, mwma for face detectors."""
     options: tuple[str, ...] = ()
     """Options of the method, such as step=1.1, which is usual for wba-cascade."""
-    weight_by: str = ""
-    """Label by which models weigh, such as images; all weigh the same if empty."""
     metric: str = ""
     """Score that must improve. Empty: mean_error of landmark models, f1 of detectors."""
     margin_pct: float = Field(default=1.0, ge=-100, le=100)

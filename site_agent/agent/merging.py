@@ -106,7 +106,7 @@ class GoalRun:
             "settings": plain(self.goal),
             "version": find_method(self.goal.method).version,
             "faces": self._faces_digest,
-            "inputs": [[item.digest, item.weight(self.goal.weight_by)] for item in choice.inputs],
+            "inputs": [item.digest for item in choice.inputs],
         }
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
@@ -164,11 +164,9 @@ class GoalRun:
         suffix = FORMATS[find_method(self.goal.method).output_formats[0]].suffixes[0]
         output = self.context.workspace.work / f"{self.name}{suffix}"
         versions = [candidate.version for candidate in choice.inputs]
-        weights = [candidate.weight(self.goal.weight_by) or 1.0 for candidate in choice.inputs]
         outcome = merge(
             self.goal.method,
             [paths[candidate.digest] for candidate in choice.inputs],
-            weights=weights if self.goal.weight_by else None,
             options=self.goal.method_options,
             output=output,
             addresses=[None if version is None else version.address for version in versions],

@@ -29,17 +29,14 @@ Font = ImageFont.FreeTypeFont | ImageFont.ImageFont
 LARGEST_SIDE_PX = 1280
 SMALLEST_SIDE_PX = 320
 STIMULUS_SHOWN_S = 0.1
-# Between the bars, in sizes of the text: enough for "-0.02" below each.
-BAR_SPACING = 3.6
 
 FRAMES_AHEAD = 8
 
 WHITE, BLACK = (255, 255, 255), (0, 0, 0)
-GREY = (150, 150, 150)
 
 
 def write_overlay(session: AnalysedSession, path: Path) -> None:
-    """Draw face box, landmarks, bars of closure, blinks and stimuli on every frame."""
+    """Draw face box, landmarks, closure, blinks and stimuli on every frame."""
     if session.footage is None:
         raise InvalidInputError("there are no pictures: the analysis began with a trace")
     pictures = session.footage.pictures()
@@ -156,8 +153,11 @@ def _draw_texts(picture: Image.Image, frame: Frame, facts: _FrameFacts) -> None:
         f"{time_s:9.3f} s   frame {place}",
         f"EAR {ear:.3f}" if math.isfinite(ear) else f"EAR not known ({gap or 'not measured'})",
     ]
+    right, left = float(facts.fec_right[place]), float(facts.fec_left[place])
     if not facts.calibrated:
         lines.append("FEC not calibrated")
+    elif math.isfinite(right + left):
+        lines.append(f"FEC {right:.2f} right, {left:.2f} left")
     number = int(facts.blink_ids[place])
     if number:
         lines.append(f">> {facts.kinds[number]} {number} <<")
@@ -166,16 +166,6 @@ def _draw_texts(picture: Image.Image, frame: Frame, facts: _FrameFacts) -> None:
         lines.append(f"** {stimulus} **")
     for row, line in enumerate(lines):
         _write(draw, (text_px * 0.5, text_px * (0.4 + 1.35 * row)), line, font)
-    bars = (("R", float(facts.fec_right[place])), ("L", float(facts.fec_left[place])))
-    if size[1] < 8 * text_px:
-        return
-    for column, (name, fec) in enumerate(bars):
-        left = size[0] - text_px * (3.0 + BAR_SPACING * (1 - column))
-        bar = (left, size[1] * 0.45, left + text_px * 0.9, size[1] - text_px * 2.6)
-        _draw_bar(picture, fec, bar, FOUND_RGB if facts.calibrated else GREY)
-        for row, line in enumerate((name, f"{fec:.2f}" if math.isfinite(fec) else "?")):
-            middle = left + (text_px * 0.9 - font.getlength(line)) / 2
-            _write(draw, (middle, bar[3] + 2 + 1.1 * row * text_px), line, font)
 
 
 @lru_cache(maxsize=4)
@@ -186,18 +176,3 @@ def _font(size_px: int) -> Font:
 def _write(draw: ImageDraw.ImageDraw, at_px: tuple[float, float], text: str, font: Font) -> None:
     """Write white text with a black rim, which is readable on any picture."""
     draw.text(at_px, text, font=font, fill=WHITE, stroke_width=2, stroke_fill=BLACK)
-
-
-def _draw_bar(
-    picture: Image.Image,
-    fec: float,
-    bar: tuple[float, float, float, float],
-    colour: tuple[int, int, int],
-) -> None:
-    """Draw one eye's closure: empty is open, full is closed."""
-    left, top, right, bottom = bar
-    draw = ImageDraw.Draw(picture)
-    draw.rectangle(bar, outline=WHITE, fill=BLACK, width=1)
-    if math.isfinite(fec):
-        share = min(max(fec, 0.0), 1.0)
-        draw.rectangle((left + 2, bottom - share * (bottom - top), right - 2, bottom), fill=colour)
