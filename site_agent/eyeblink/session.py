@@ -28,7 +28,6 @@ from site_agent.eyeblink.face.boxes import FaceSettings
 from site_agent.eyeblink.face.finding import FaceFollower, Follower, FoundFace
 from site_agent.eyeblink.face.followers import RegionFollower
 from site_agent.eyeblink.face.landmarks import check_eyes
-from site_agent.eyeblink.openness.sampling import FilterSettings, filtered_trace
 from site_agent.eyeblink.openness.signal import (
     Calibration,
     at_usual_pose,
@@ -61,7 +60,6 @@ class BlinkAnalysisSettings(Settings, error=InvalidInputError):
     files: FileSettings = Field(default_factory=FileSettings)
     faces: FaceSettings = Field(default_factory=FaceSettings)
     blinks: BlinkSettings = Field(default_factory=BlinkSettings)
-    filter: FilterSettings = Field(default_factory=FilterSettings)
     conditioning: ConditioningSettings = Field(default_factory=ConditioningSettings)
     """Used when trials are given."""
     trial_timing: TrialTiming = Field(default_factory=TrialTiming)
@@ -72,9 +70,8 @@ class BlinkAnalysisSettings(Settings, error=InvalidInputError):
 
 
 def measured_trace(trace: EyeTrace, settings: BlinkAnalysisSettings) -> EyeTrace:
-    """Return the trace that FEC and blinks come from: filtered, and in the usual pose."""
-    signal = filtered_trace(trace, settings.filter)
-    return at_usual_pose(signal) if settings.blinks.calibration.at_usual_pose else signal
+    """Return the trace that FEC and blinks come from: in the usual pose."""
+    return at_usual_pose(trace) if settings.blinks.calibration.at_usual_pose else trace
 
 
 class Footage(Protocol):

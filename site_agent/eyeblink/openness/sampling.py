@@ -7,21 +7,16 @@ the raw values are always kept, too.
 import math
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import dataclass, replace
-from typing import Literal
+from dataclasses import dataclass
 
 import numpy as np
-from pydantic import Field
 
-from site_agent.errors import InvalidInputError
 from site_agent.eyeblink import records
-from site_agent.eyeblink.conditioning.cr_onset import LEAST_SAMPLES, local_parabolas
 from site_agent.eyeblink.face.finding import FaceCounts, Follower
 from site_agent.eyeblink.face.landmarks import sample_eyes
 from site_agent.eyeblink.openness.signal import without_unjudged
 from site_agent.eyeblink.video.seeking import read_ahead
 from site_agent.pictures.video_reading import Frame, FrameSource
-from site_agent.settings import Settings
 from site_agent.work import Progress
 
 LONGEST_PAUSE_S = 5.0
@@ -90,30 +85,6 @@ def percentile_of_known(
     low_value, high_value = ordered[rows, low], ordered[rows, high]
     value = low_value + (position - low) * (high_value - low_value)
     return np.where(count >= 2, value, otherwise)
-
-
-class FilterSettings(Settings, error=InvalidInputError):
-    """Settings of smoothing eye aspect ratios before anything is measured."""
-
-    filter: Literal["none", "savgol"] = "none"
-    """none, or savgol: local parabolas (Savitzky and Golay) over filter_ms. It looks ahead as far
-    as back and so puts onsets earlier than a filter that cannot."""
-    filter_ms: float = Field(default=120.0, gt=0, le=1000)
-    """Window; where it holds fewer than five frames (below about 40 frames a second for 120 ms)
-    nothing is changed, for a parabola through fewer only bends."""
-
-
-def filtered_trace(trace: records.EyeTrace, settings: FilterSettings) -> records.EyeTrace:
-    """Return the trace with smoothed eyes; the trace itself without a filter."""
-    if settings.filter == "none" or len(trace.timestamps_s) < LEAST_SAMPLES:
-        return trace
-    window_s = settings.filter_ms / 1000.0
-    left = local_parabolas(trace.timestamps_s, trace.ear_left, window_s)
-    right = local_parabolas(trace.timestamps_s, trace.ear_right, window_s)
-    ear = records.mean_of_valid_eyes(left, right)
-    if not np.isfinite(ear).any():  # a trace from a file that has only their mean
-        ear = local_parabolas(trace.timestamps_s, trace.ear, window_s)
-    return replace(trace, ear_left=left, ear_right=right, ear=ear)
 
 
 PROGRESS_EVERY_FRAMES = 30

@@ -165,7 +165,7 @@ def describe_provenance(session: AnalysedSession) -> dict[str, Any]:
         "calibration": asdict(session.calibration),
         "settings": asdict(session.settings),
         "warnings": list(session.warnings),
-        "notes": [_time_note(session), *NOTES, *_filter_notes(session)],
+        "notes": [_time_note(session), *NOTES],
         "versions": versions(),
     }
 
@@ -175,18 +175,6 @@ def _time_note(session: AnalysedSession) -> str:
     if were_given(times_from):
         return f"Times are those of the {times_from}, which was given."
     return "Times are the container's presentation times, from its start."
-
-
-def _filter_notes(session: AnalysedSession) -> list[str]:
-    chosen = session.settings.filter
-    if chosen.filter == "none":
-        return []
-    return [
-        f"fec and all that is measured of it come from ear smoothed over {chosen.filter_ms:g} ms "
-        "by local parabolas (Savitzky-Golay), which look ahead as far as back: onsets of blinks "
-        "and conditioned responses come out earlier than unfiltered, by up to half the window. "
-        "The columns ear, ear_left and ear_right stay unfiltered."
-    ]
 
 
 def versions() -> dict[str, str]:
