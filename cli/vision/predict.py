@@ -8,12 +8,8 @@ from cli.frame.errors import InputMissingError, UsageError
 from cli.frame.existing_files import refuse_inputs, require_free
 from cli.frame.options import Argument, ForceOption, Option, ProcessesOption, command, single
 from cli.frame.output import Invocation, Reply, TableText
-from cli.options.data import ImagesOption, read_joined_faces, reading_from
 from cli.vision.clips import predict_looks
-from site_agent.datasets.conversion import ANNOTATION_FORMATS, ReadingOptions
 from site_agent.datasets.gaze.check import is_gaze_data
-from site_agent.datasets.pts_files import find_pts
-from site_agent.datasets.records import FaceDataset
 from site_agent.faces.models import open_detector
 from site_agent.faces.prediction import (
     ImagePrediction,
@@ -32,12 +28,7 @@ app = single()
 class FaceModelOptions:
     """The models of faces and landmarks, and how images are searched."""
 
-    detector: Annotated[
-        str,
-        Option(
-            "Model of faces; 'stock' is dlib's own. Default: the annotated boxes.", "FILE|ADDRESS"
-        ),
-    ] = ""
+    detector: Annotated[str, Option("Model of faces; 'stock' is dlib's own.", "FILE|ADDRESS")] = ""
     landmarks: Annotated[str, Option("Model that places the landmarks.", "FILE|ADDRESS")] = ""
     upsample: Annotated[
         int | None,
@@ -67,14 +58,13 @@ class ResultOptions:
     app,
     "predict",
     "predict photos/ --detector merged.svm --landmarks merged.dat -o found.xml",
-    "predict test.xml --landmarks site-a/face-68 --json",
     "predict a.jpg b.jpg --detector merged.svm -o found.xml",
     "predict walk.mp4 --network look.safetensors --pictures seen/",
 )
 def predict(
     invocation: Invocation,
     inputs: Annotated[
-        list[str], Argument("Images, folders, annotations, videos or clips.", "IMAGE|FOLDER|DATA")
+        list[str], Argument("Images, folders of images, videos or clips.", "IMAGE|FOLDER|DATA")
     ],
     *,
     models: FaceModelOptions,
@@ -82,7 +72,6 @@ def predict(
         str, Option("Network that finds where a person looks in videos or clips.", "FILE|ADDRESS")
     ] = "",
     result: ResultOptions,
-    images: ImagesOption = None,
 ) -> Reply:
     """Find faces and landmarks in images, or the target of a wearer's gaze in videos.
 
@@ -103,38 +92,39 @@ def predict(
             "--pictures: of videos of a head-worn camera only; write the faces (-o FACES.xml), "
             "then look at them with 'poolctl dataset preview FACES.xml'"
         )
-    faces = _images(inputs, reading_from(images), boxes_wanted=not models.detector)
-    return _reply(invocation, _search(invocation, inputs, faces, models, result), result)
+    for word in inputs:
+        if not Path(word).exists():
+            raise InputMissingError(f"{word}: no such file; expected images or a folder of them")
+        if Path(word).suffix.lower() in {".xml", ".json", ".pts"}:
+            raise UsageError(f"{word}: expected images; 'poolctl evaluate' takes annotations")
+    if not models.detector:
+        raise UsageError("expected --detector FILE, or --detector stock, to find the faces")
+    return _reply(invocation, _search(invocation, find_images(inputs), models, result), result)
 
 
 def _search(
-    invocation: Invocation,
-    inputs: list[str],
-    faces: list[Path] | FaceDataset,
-    models: FaceModelOptions,
-    result: ResultOptions,
+    invocation: Invocation, images: list[Path], models: FaceModelOptions, result: ResultOptions
 ) -> list[ImagePrediction]:
     """Find the faces and landmarks, once nothing stands where results go."""
     roles = {"detector": models.detector, "landmarks": models.landmarks}
     named = {role: word for role, word in roles.items() if word and word != "stock"}
     files = dict(zip(named, invocation.model_files(list(named.values())), strict=True))
-    paths = faces if isinstance(faces, list) else [image.path for image in faces.images]
     if result.output is not None:
-        sources = [*map(Path, inputs), *paths, *(file.path for file in files.values())]
+        sources = [*images, *(file.path for file in files.values())]
         refuse_inputs([result.output], sources, "--output")
         require_free(result.output, force=result.force)
-    finder = open_detector(None) if models.detector == "stock" else None
+    is_stock = models.detector == "stock"
     with invocation.progress("predict") as report:
         return list(
             predict_images(
-                faces,
-                detector=finder or (files["detector"].path if "detector" in files else None),
+                images,
+                detector=open_detector(None) if is_stock else files["detector"].path,
                 landmarks=files["landmarks"].path if "landmarks" in files else None,
                 upsample=models.upsample,
                 threshold=models.threshold,
                 workers=models.workers,
                 # One broken photograph must not cost the work on a whole folder.
-                skip_unreadable=not isinstance(faces, list) or len(faces) > 1,
+                skip_unreadable=len(images) > 1,
                 progress=report,
             )
         )
@@ -170,37 +160,12 @@ def _predict_looks(
     )
 
 
-def _images(
-    names: list[str], reading: ReadingOptions, *, boxes_wanted: bool
-) -> list[Path] | FaceDataset:
-    """Return the images that words name, or the annotations."""
-    for word in names:
-        if not Path(word).exists():
-            raise InputMissingError(
-                f"{word}: no such file; expected images, a folder or annotations"
-            )
-    annotations = [word for word in names if _is_annotations(Path(word), boxes_wanted=boxes_wanted)]
-    if not annotations:
-        return find_images(names)
-    if len(names) > len(annotations):
-        raise UsageError(f"{annotations[0]}: annotations and images cannot be mixed")
-    return read_joined_faces([Path(word) for word in names], reading)
-
-
-def _is_annotations(path: Path, *, boxes_wanted: bool) -> bool:
-    """Tell annotations from images; a folder with .pts files is both, and a detector decides."""
-    if path.is_dir():
-        return boxes_wanted and next(find_pts(path), None) is not None
-    suffixes = {suffix for entry in ANNOTATION_FORMATS.values() for suffix in entry.suffixes}
-    return path.suffix.lower() in suffixes
-
-
 def _table(predictions: list[ImagePrediction]) -> TableText:
     rows = [
         [
             str(prediction.path),
             " ".join(f"{edge:.0f}" for edge in face.box),
-            "-" if face.score is None else f"{face.score:.3f}",
+            f"{face.score:.3f}",
             "-" if face.landmarks is None else str(len(face.landmarks)),
         ]
         for prediction in predictions

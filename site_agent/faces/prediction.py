@@ -1,12 +1,11 @@
 """Faces and landmarks of still images, for `poolctl predict`.
 
-A detector finds the boxes, a landmark model places landmarks in them; each can be used without
-the other. Without a detector the boxes of an annotated data set are used.
+A detector finds the boxes, and a landmark model may place landmarks in them.
 """
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +14,7 @@ from numpy.typing import NDArray
 
 from aggregators.predictors import LandmarkPredictor
 from site_agent.datasets.imglab_xml import write_imglab_xml
-from site_agent.datasets.part_order import find_model_parts
-from site_agent.datasets.records import (
-    AnnotatedImage,
-    FaceBox,
-    FaceDataset,
-    numbered_parts,
-    part_names,
-)
+from site_agent.datasets.records import AnnotatedImage, FaceBox, FaceDataset, numbered_parts
 from site_agent.errors import ImageFileError, InvalidInputError
 from site_agent.faces import models
 from site_agent.pictures import images as image_files
@@ -37,9 +29,8 @@ class PredictedFace:
     """One face of an image. All four edges are inside the box."""
 
     box: tuple[float, float, float, float]
-    score: float | None = None
-    """The detector's; None for a box of a data set."""
-    detector_index: int | None = None
+    score: float
+    detector_index: int
     """Of several detectors in one file."""
     landmarks: Float64 | None = None
     """Shape (parts, 2), not rounded."""
@@ -62,15 +53,12 @@ class PredictedFace:
 
 @dataclass(frozen=True, eq=False)
 class ImagePrediction:
-    """The faces of one image."""
+    """The faces of one image; coordinates are in the picture as its EXIF data turn it."""
 
     path: Path
     width_px: int
     height_px: int
     faces: tuple[PredictedFace, ...]
-    upright: bool = True
-    """True if coordinates are in the picture as its EXIF data turn it."""
-    part_names: tuple[str, ...] = field(default=(), repr=False)
     problem: str = ""
 
     def to_dict(self) -> dict[str, Any]:
@@ -87,14 +75,14 @@ def find_images(paths: Iterable[Path | str]) -> list[Path]:
     """Return the images that files and folders name, each once, in the order given."""
     images = list(dict.fromkeys(image for path in paths for image in image_files.list_images(path)))
     if not images:
-        raise InvalidInputError("no images were given; name image files, folders or an XML file")
+        raise InvalidInputError("no images were given; name image files or folders")
     return images
 
 
 def predict_images(
-    images: Sequence[Path] | FaceDataset,
+    images: Sequence[Path],
     *,
-    detector: models.FaceDetector | Path | str | None = None,
+    detector: models.FaceDetector | Path | str,
     landmarks: LandmarkPredictor | Path | str | None = None,
     upsample: int | None = None,
     threshold: float = 0.0,
@@ -102,52 +90,33 @@ def predict_images(
     skip_unreadable: bool = False,
     progress: Progress = no_progress,
 ) -> Iterator[ImagePrediction]:
-    """Find faces, place landmarks, or both.
+    """Find faces, and place landmarks if there is a model of them.
 
     Errors of the request are raised at once, before the first image is requested; images
     are then read as they are asked for.
 
     Parameters
     ----------
-    images : sequence of paths, or FaceDataset
-        Image files as from `find_images`; or a data set: its images are read without turning them
-        by their EXIF data (as annotation tools show them), and its boxes are used when there is no
-        detector.
+    images : sequence of paths
+        Image files as from `find_images`.
     workers : int
         Processes for detection; 0: as many as the machine has processors. A script that asks for
         more than one must guard its main part with ``if __name__ == "__main__":``.
     skip_unreadable : bool
         `problem` of their predictions has the reason.
     """
-    annotated = _annotated(images)
-    from_dataset = isinstance(images, FaceDataset)
-    has_boxes = any(not box.ignore for image in annotated for box in image.boxes)
-    _check_request(annotated, detector, landmarks, has_boxes=has_boxes)
-    if detector is not None and not isinstance(detector, models.FaceDetector):
+    if not images:
+        raise InvalidInputError("no images were given; name image files or folders")
+    if not isinstance(detector, models.FaceDetector):
         detector = models.open_detector(detector)
     if landmarks is not None and not isinstance(landmarks, LandmarkPredictor):
         landmarks = models.open_landmarks(landmarks)
-    names: tuple[str, ...] = ()
-    if landmarks is not None and isinstance(images, FaceDataset):
-        names, _ = find_model_parts(part_names(images), landmarks.initial_shape)
-    pictures = (
-        _boxes_of_dataset(annotated)
-        if detector is None
-        else _detected(
-            detector,
-            [
-                models.DetectionTask(
-                    im.path, upsample, threshold, not from_dataset, skip_unreadable
-                )
-                for im in annotated
-            ],
-            workers,
-        )
-    )
-    predictions = _with_landmarks(
-        pictures, landmarks, not from_dataset, names, skip_unreadable=skip_unreadable
-    )
-    return _counted(predictions, len(annotated), progress)
+    tasks = [
+        models.DetectionTask(path, upsample, threshold, True, skip_unreadable) for path in images
+    ]
+    found = _detected(detector, tasks, workers)
+    predictions = _with_landmarks(found, landmarks, skip_unreadable=skip_unreadable)
+    return _counted(predictions, len(tasks), progress)
 
 
 def predictions_to_dataset(predictions: Iterable[ImagePrediction], name: str = "") -> FaceDataset:
@@ -162,7 +131,7 @@ def predictions_to_dataset(predictions: Iterable[ImagePrediction], name: str = "
 
 
 def _annotated_image(prediction: ImagePrediction) -> AnnotatedImage:
-    orientation = image_files.exif_orientation(prediction.path) if prediction.upright else 1
+    orientation = image_files.exif_orientation(prediction.path)
     width_px, height_px = prediction.width_px, prediction.height_px
 
     def stored(face: PredictedFace) -> PredictedFace:
@@ -184,7 +153,7 @@ def _annotated_image(prediction: ImagePrediction) -> AnnotatedImage:
     )
     return AnnotatedImage(
         path=prediction.path,
-        boxes=tuple(_face_box(stored(face), prediction.part_names) for face in prediction.faces),
+        boxes=tuple(_face_box(stored(face)) for face in prediction.faces),
         width_px=sides[0],
         height_px=sides[1],
     )
@@ -195,36 +164,8 @@ def write_predictions_xml(predictions: Iterable[ImagePrediction], path: Path | s
     write_imglab_xml(predictions_to_dataset(predictions, "predictions"), path)
 
 
-def _annotated(images: Sequence[Path] | FaceDataset) -> tuple[AnnotatedImage, ...]:
-    if isinstance(images, FaceDataset):
-        return images.images
-    return tuple(AnnotatedImage(Path(path)) for path in images)
-
-
-def _check_request(
-    images: Sequence[AnnotatedImage], detector: object, landmarks: object, *, has_boxes: bool
-) -> None:
-    if detector is None and landmarks is None:
-        raise InvalidInputError(
-            "no model was given; give a detector (--detector), a landmark model (--landmarks), "
-            "or both"
-        )
-    if not images:
-        raise InvalidInputError("no images were given; name image files, folders or an XML file")
-    if detector is None and not has_boxes:
-        raise InvalidInputError(
-            "a landmark model alone does not find faces: give --detector, or annotations with boxes"
-        )
-
-
-_Found = tuple[Path, models.DetectedImage | None, tuple[PredictedFace, ...]]
-"""An image, its detections (None without a detector), and its faces."""
-
-
-def _boxes_of_dataset(images: Sequence[AnnotatedImage]) -> Iterator[_Found]:
-    for image in images:
-        faces = tuple(PredictedFace(box.corners) for box in image.boxes if not box.ignore)
-        yield image.path, None, faces
+_Found = tuple[Path, models.DetectedImage, tuple[PredictedFace, ...]]
+"""An image, its detections, and its faces."""
 
 
 def _detected(
@@ -240,12 +181,7 @@ def _detected(
 
 
 def _with_landmarks(
-    pictures: Iterable[_Found],
-    landmarks: LandmarkPredictor | None,
-    upright: bool,
-    names: tuple[str, ...],
-    *,
-    skip_unreadable: bool,
+    pictures: Iterable[_Found], landmarks: LandmarkPredictor | None, *, skip_unreadable: bool
 ) -> Iterator[ImagePrediction]:
     def finish(item: _Found) -> ImagePrediction:
         try:
@@ -253,23 +189,19 @@ def _with_landmarks(
         except ImageFileError as error:
             if not skip_unreadable:
                 raise
-            return ImagePrediction(item[0], 0, 0, (), upright, names, str(error))
+            return ImagePrediction(item[0], 0, 0, (), str(error))
 
     def place(item: _Found) -> ImagePrediction:
         path, detected, faces = item
-        if detected is not None and detected.problem:
-            return ImagePrediction(path, 0, 0, (), upright, names, detected.problem)
-        if detected is not None and (landmarks is None or not faces):
-            width, height = detected.width_px, detected.height_px
-            return ImagePrediction(path, width, height, faces, upright, names)
-        image = image_files.read_image(path, apply_orientation=upright)
-        if landmarks is not None and faces:
-            placed = landmarks.predict(image, [face.box for face in faces])
-            faces = tuple(
-                PredictedFace(face.box, face.score, face.detector_index, points)
-                for face, points in zip(faces, placed, strict=True)
-            )
-        return ImagePrediction(path, image.shape[1], image.shape[0], faces, upright, names)
+        if landmarks is None or not faces:
+            size = detected.width_px, detected.height_px
+            return ImagePrediction(path, *size, faces, detected.problem)
+        image = image_files.read_image(path)
+        placed = landmarks.predict(image, [face.box for face in faces])
+        faces = tuple(
+            replace(face, landmarks=points) for face, points in zip(faces, placed, strict=True)
+        )
+        return ImagePrediction(path, image.shape[1], image.shape[0], faces)
 
     threads = 1 if landmarks is None else min(_MOST_THREADS, os.cpu_count() or 1)
     return models.in_threads(finish, pictures, threads)
@@ -283,20 +215,13 @@ def _counted(
         yield prediction
 
 
-def _face_box(face: PredictedFace, names: Sequence[str]) -> FaceBox:
+def _face_box(face: PredictedFace) -> FaceBox:
     left, top, right, bottom = (int(np.floor(value + 0.5)) for value in face.box)
-    points = face.landmarks
-    if points is None:
-        parts: dict[str, tuple[float, float]] = {}
-    elif names:
-        parts = {name: (float(x), float(y)) for name, (x, y) in zip(names, points, strict=True)}
-    else:
-        parts = numbered_parts(points)
     return FaceBox(
         left=left,
         top=top,
         width=max(1, right - left + 1),
         height=max(1, bottom - top + 1),
-        parts=parts,
-        detection_score=face.score or 0.0,
+        parts={} if face.landmarks is None else numbered_parts(face.landmarks),
+        detection_score=face.score,
     )
