@@ -141,9 +141,6 @@ def _shown_error(scores: LandmarkScores) -> float:
 
 S = TypeVar("S", DetectionScores, LandmarkScores, GazeScores)
 SCHEMA = "poolctl-evaluation-report/1"
-CURVES = Table("precision_recall", columns_of(("model", "score", "precision", "recall")))
-LANDMARKS = Table("landmark_error", columns_of(("model", "landmark", "mean_error")))
-_PERSON_COLUMNS = ("model", "person", "samples", "mean_error_deg", "constant_error_deg")
 
 
 @dataclass(frozen=True, eq=False)
@@ -165,13 +162,11 @@ def write_report(
 ) -> list[Path]:
     """Write all that is known about the models on one data set.
 
-    ``scores.json``, ``scores.csv`` (a row a model); for detectors ``precision_recall.png`` and
-    ``precision_recall.csv``; for landmark models ``cumulative_error.png`` and
-    ``landmark_error.csv``; for gaze networks ``persons.csv``.
+    ``scores.json``, ``scores.csv`` (a row a model); for detectors ``precision_recall.png``; for
+    landmark models ``cumulative_error.png``.
     """
     detectors = _of_kind(models, DetectionScores)
     landmarks = _of_kind(models, LandmarkScores)
-    networks = _of_kind(models, GazeScores)
     legends = short_names([model.name for model in models])
     written = [folder / "scores.json", folder / "scores.csv"]
     title = f"{dataset_name} ({{}} faces in {{}} images)"
@@ -182,38 +177,21 @@ def write_report(
         _scores_table(models).write_csv(written[1], _score_rows(models))
         if detectors:
             first = detectors[0][1]
-            plot, table = folder / "precision_recall.png", folder / "precision_recall.csv"
+            plot = folder / "precision_recall.png"
             curves = [(legends[name], scores) for name, scores in detectors]
             plot_precision_recall(curves, plot, title=title.format(first.faces, first.images))
-            CURVES.write_csv(table, _curve_rows(detectors))
-            written += [plot, table]
+            written.append(plot)
         if landmarks:
             counts = (landmarks[0][1].faces, landmarks[0][1].images)
-            plot, table = folder / "cumulative_error.png", folder / "landmark_error.csv"
+            plot = folder / "cumulative_error.png"
             shown = [(legends[name], scores) for name, scores in landmarks]
             plot_cumulative_errors(shown, plot, title=title.format(*counts))
-            LANDMARKS.write_csv(table, _landmark_rows(landmarks))
-            written += [plot, table]
-        if networks:
-            written.append(folder / "persons.csv")
-            _write_persons(written[-1], [(legends[name], scores) for name, scores in networks])
+            written.append(plot)
     return written
 
 
 def _of_kind(models: Sequence[ScoredModel], kind: type[S]) -> list[tuple[str, S]]:
     return [(model.name, model.scores) for model in models if isinstance(model.scores, kind)]
-
-
-def _write_persons(table: Path, models: Sequence[tuple[str, GazeScores]]) -> None:
-    columns = columns_of([models[0][1].named(name) for name in _PERSON_COLUMNS])
-    Table("persons", columns).write_csv(
-        table,
-        (
-            [name, person.person, person.samples, person.mean_error_deg, person.constant_error_deg]
-            for name, scores in models
-            for person in scores.persons
-        ),
-    )
 
 
 def short_names(names: Sequence[str]) -> dict[str, str]:
@@ -267,15 +245,3 @@ def _score_rows(models: Sequence[ScoredModel]) -> Iterator[list[object]]:
 
 def _metric_names(models: Sequence[ScoredModel]) -> list[str]:
     return list(dict.fromkeys(name for model in models for name in model.scores.metrics))
-
-
-def _curve_rows(detectors: Sequence[tuple[str, DetectionScores]]) -> Iterator[list[object]]:
-    for name, scores in detectors:
-        for point in zip(*scores.precision_recall(), strict=True):
-            yield [name, *map(float, point)]
-
-
-def _landmark_rows(models: Sequence[tuple[str, LandmarkScores]]) -> Iterator[list[object]]:
-    for name, scores in models:
-        for landmark, error in zip(scores.names, scores.per_landmark, strict=True):
-            yield [name, landmark, float(error)]
