@@ -14,17 +14,15 @@ Zhang et al., "MPIIGaze", IEEE TPAMI 41(1), 2019.
 """
 
 import re
-from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from site_agent.datasets.check import Finding
-from site_agent.datasets.gaze import records
+from site_agent.datasets.gaze import published, records
 from site_agent.datasets.gaze.matlab_file import read_matlab
 from site_agent.errors import AnnotationFileError
+from site_agent.networks.views import EYE, View
 
 _NORMALISED = Path("Data", "Normalized")
 _LISTS = Path("Evaluation Subset", "sample list for eval")
@@ -43,42 +41,16 @@ def find_days(path: Path) -> Path | None:
     return None
 
 
-def open_mpiigaze(path: Path) -> records.GazeDataset:
-    """Open MPIIGaze; days are read person by person.
-
-    The folder of the whole data set gives the evaluation subset where its lists are there;
-    ``Data/Normalized`` gives all samples.
-    """
-    folder = find_days(path)
-    if folder is None:
-        problem = "has no normalised MPIIGaze data, expected Data/Normalized/p00/day01.mat ..."
-        raise AnnotationFileError(path, 0, problem)
+def _persons(path: Path) -> list[str]:
+    folder = find_days(path) or path
     folders = {file.parent.name for file in folder.glob("p*/day*.mat")}
-    persons = tuple(sorted(name for name in folders if _PERSON.fullmatch(name)))
-    lists = path / _LISTS
-    read = partial(_read_person, folder, lists if lists.is_dir() else None)
-    return records.GazeDataset(path, "mpiigaze", persons, read)
+    return sorted(name for name in folders if _PERSON.fullmatch(name))
 
 
-def _find(path: Path) -> Path | None:
-    # The whole data set, not the folder of the days: its lists choose the evaluation subset.
-    return path if path.is_dir() and find_days(path) is not None else None
-
-
-def _examine(path: Path) -> Iterator[records.CheckedPerson]:
-    dataset = open_mpiigaze(path)
-    for person in dataset.persons:
-        try:
-            samples = dataset.read_person(person)
-        except AnnotationFileError as error:
-            finding = Finding("error", "damaged-file", error.path, error.line, error.problem)
-            yield None, [], [finding]
-        else:
-            yield samples, [0] * len(samples), []
-
-
-def _read_person(folder: Path, lists: Path | None, person: str) -> records.GazeSamples:
-    chosen = None if lists is None else _read_list(lists / f"{person}.txt")
+def _read_person(path: Path, person: str, _view: View) -> published.PersonRead:
+    """Read the days of a person: the evaluation subset where its lists are there, else all."""
+    folder, lists = find_days(path) or path, path / _LISTS
+    chosen = _read_list(lists / f"{person}.txt") if lists.is_dir() else None
     parts = []
     for file in sorted((folder / person).glob("day*.mat")):
         days, names = _read_day(file, person)
@@ -90,13 +62,13 @@ def _read_person(folder: Path, lists: Path | None, person: str) -> records.GazeS
             selected = [chosen.pop((file.stem, name, eye), 0) > 0 for name in names]
             if any(selected):
                 parts.append(samples[np.array(selected)])
-    if chosen and lists is not None:
+    if chosen:
         (day, name, eye), line = next(iter(chosen.items()))
         problem = f"names {day}/{name} {eye}, which {folder / person} does not have"
         raise AnnotationFileError(lists / f"{person}.txt", line, problem)
     if not parts:
         raise AnnotationFileError(folder / person, 0, "has no samples")
-    return records.join_samples(parts)
+    return records.join_samples(parts), []
 
 
 def _read_list(path: Path) -> Chosen:
@@ -179,10 +151,12 @@ def _field(
     return values
 
 
-MPIIGAZE = records.GazeLayout(
-    name="mpiigaze",
-    expected="MPIIGaze with Data/Normalized/p00/day01.mat ...",
-    find=_find,
-    open=open_mpiigaze,
-    examine=_examine,
+MPIIGAZE = published.make_layout(
+    "mpiigaze",
+    "MPIIGaze with Data/Normalized/p00/day01.mat ...",
+    (EYE,),
+    # The whole data set, not the folder of the days: its lists choose the evaluation subset.
+    find=lambda folder: find_days(folder) is not None,
+    persons=_persons,
+    read=_read_person,
 )
