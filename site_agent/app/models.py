@@ -402,11 +402,11 @@ class Models:
         return redirect(request, "/sent")
 
     # Merge
-    def merge_form(self, request: Request) -> Response:
+    def merge_form(
+        self, request: Request, chosen: Sequence[str] | None = None, problem: str = ""
+    ) -> Response:
         """Show whether models fit together, their weights, and the terms of the result."""
-        return self._merge_form(request, request.query_params.getlist("model"))
-
-    def _merge_form(self, request: Request, chosen: Sequence[str], problem: str = "") -> Response:
+        chosen = request.query_params.getlist("model") if chosen is None else chosen
         models = self.own(self.lab.jobs.views())
         inputs = [model for model in models if model.id in chosen]
         method, caller = common_method(inputs), NotedCaller()
@@ -443,7 +443,7 @@ class Models:
             plan_merge(NotedCaller(), method, paths, output, weights=weights)
         except (SiteAgentError, AggregatorError, ValueError) as error:
             text = "a weight is no number" if type(error) is ValueError else str(error)
-            return self._merge_form(request, form.get("model", []), text)
+            return self.merge_form(request, form.get("model", []), text)
         self._ask(
             "merge", f"Merge {' and '.join(m.name for m in inputs)} into {output.name}",
             method=method, inputs=paths, weights=weights, output=str(output),

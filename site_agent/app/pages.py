@@ -123,7 +123,8 @@ class Lab:
         study, views = self.studies.current(), self.jobs.views()
         standings = self.studies.standings(study, views)
         if not standings:
-            return self.page(request, "first.html", views=views, jobs=self._first_jobs(views))
+            jobs = [view for view in views if view.job.group == "try"]
+            return self.page(request, "first.html", views=views, jobs=jobs)
         states = Counter(standing.state for standing in standings)
         open_views = [view for view in views if not view.ended]
         ended = sorted(
@@ -133,14 +134,12 @@ class Lab:
         numbers = {standing.recording.session: standing for standing in standings}
         return self.page(
             request, "home.html", views=views, study=study, states=states,
-            verdict=verdict_of(states), open_views=open_views, failed=_failed(standings),
-            finished=[numbers[name] for view in ended if (name := _name(view)) in numbers][:5],
+            verdict=verdict_of(states), open_views=open_views,
+            failed=[standing for standing in standings if standing.state == "failed"],
+            finished=[numbers[n] for view in ended if (n := _name_of(view.job)) in numbers][:5],
             model=_model_name(standings), taken=_query_job(request, views), watch=self.watch,
             fresh=self._fresh(), sent=sent_verdict([item for item in read_sent() if item.is_item]),
         )  # fmt: skip
-
-    def _first_jobs(self, views: Sequence[JobView]) -> list[JobView]:
-        return [view for view in views if view.job.group == "try"]
 
     def try_drawn(self, request: Request) -> Response:
         """Draw a video, train the starter, and find the blinks of the one with the other."""
@@ -230,14 +229,9 @@ class Lab:
         return FileResponse(path, media_type="image/jpeg")
 
     # Add
-    def choose(self, request: Request) -> Response:
+    def choose(self, request: Request, problem: str = "", typed: str = "") -> Response:
         """Show folders, and the videos of one as they would be added."""
-        return self._choose(request, request.query_params.get("place", ""))
-
-    def _choose(
-        self, request: Request, number: str, problem: str = "", typed: str = ""
-    ) -> Response:
-        study = self.studies.current()
+        study, number = self.studies.current(), request.query_params.get("place", "")
         starts = self.places.starts(study.added)
         place = starts[0] if starts else None
         below: list[Place] = []
@@ -275,7 +269,7 @@ class Lab:
                 )
             place = self.places.place(path.parent if path.is_file() else path)
         except (SiteAgentError, OSError, RuntimeError, ValueError) as error:
-            return self._choose(request, "", str(error), typed)
+            return self.choose(request, str(error), typed)
         return redirect(request, f"/videos/add?place={place.id}")
 
     def add(self, request: Request) -> Response:
@@ -336,7 +330,7 @@ class Lab:
             text = (
                 f"Where is {name}? Browsers do not say where a dropped file lies: choose its folder"
             )
-            return self._choose(request, "", text)
+            return self.choose(request, text)
         place = self.places.place(folders.most_common(1)[0][0])
         return redirect(request, f"/videos/add?place={place.id}")
 
@@ -359,13 +353,11 @@ class Lab:
         return folders
 
     # Analyse
-    def analyse_form(self, request: Request) -> Response:
-        """Ask for the model, the face, and more files."""
-        return self._analyse_form(request, request.query_params.getlist("recording"))
-
-    def _analyse_form(
-        self, request: Request, chosen: Sequence[str], problem: str = "", status: int = 200
+    def analyse_form(
+        self, request: Request, chosen: Sequence[str] = (), problem: str = "", status: int = 200
     ) -> Response:
+        """Ask for the model, the face, and more files."""
+        chosen = chosen or request.query_params.getlist("recording")
         study, views = self.studies.current(), self.jobs.views()
         form = request.scope.get("form", {})
         standings = self.studies.standings(study, views)
@@ -411,7 +403,7 @@ class Lab:
             settings = replace(settings, outputs=outputs)
         except SiteAgentError as error:
             chosen = form.get("recording", [])
-            return self._analyse_form(request, chosen, str(error), status=422)
+            return self.analyse_form(request, chosen, str(error), status=422)
         self._analyse(study, rows, model, settings)
         self.jobs.start_runner()
         return redirect(request, "/videos")
@@ -599,16 +591,8 @@ def verdict_of(states: Counter[str]) -> str:
     return ", ".join(parts) + (f"; in work: {busy}." if busy else ".")
 
 
-def _name(view: JobView) -> str:
-    return _name_of(view.job)
-
-
 def _name_of(job: Job) -> str:
     return str(job.request["session"]["name"])
-
-
-def _failed(standings: Sequence[Standing]) -> list[Standing]:
-    return [standing for standing in standings if standing.state == "failed"]
 
 
 def _model_name(standings: Sequence[Standing]) -> str:

@@ -50,11 +50,8 @@ class Rounds:
             ready=ready, verdict=round_verdict,
         )  # fmt: skip
 
-    def one(self, request: Request) -> Response:
+    def one(self, request: Request, problem: str = "", status: int = 422) -> Response:
         """Show a round: its terms, the preview of a contribution, and its readers."""
-        return self._one(request)
-
-    def _one(self, request: Request, problem: str = "", status: int = 422) -> Response:
         with self.lab.pool() as pool:
             site = pool.whoami().site
             round_ = pool.rounds.get(request.path_params["round"])
@@ -96,7 +93,7 @@ class Rounds:
                 view = self._newest(number)
                 if view is None or not form.get("preview") or view.result.get("preview") != form["preview"]:  # noqa: E501 # fmt: skip
                     text = "the contribution was computed again meanwhile. Nothing was sent"
-                    return self._one(request, f"{text}; look at it again", status=409)
+                    return self.one(request, f"{text}; look at it again", status=409)
                 self.lab.ask(
                     "contribute", f"Send the contribution to round {number}", "rounds",
                     **{**view.job.request, "preview": form["preview"]},
@@ -111,7 +108,7 @@ class Rounds:
             else:
                 raise NotFoundError(f"rounds cannot be asked to {action!r}")
         except (InvalidInputError, OSError) as error:
-            return self._one(request, str(error))
+            return self.one(request, str(error))
         return redirect(request, f"/rounds/{number}")
 
     def _newest(self, number: str) -> JobView | None:

@@ -42,11 +42,8 @@ class LabSettings:
         self.lab = lab
         self._undo: tuple[str, dict[str, str]] | None = None
 
-    def show(self, request: Request) -> Response:
+    def show(self, request: Request, problem: str = "") -> Response:
         """Show the pool, the trusted labs, the rules, the folders, and this machine."""
-        return self._show(request)
-
-    def _show(self, request: Request, problem: str = "") -> Response:
         login = profiles.load_profile()
         identity, pool_problem = None, ""
         if login.endpoint:
@@ -78,7 +75,7 @@ class LabSettings:
         try:
             change(form)
         except SiteAgentError as error:
-            return self._show(request, f"{error} {error.hint}".strip())
+            return self.show(request, f"{error} {error.hint}".strip())
         back = form.get("back", "")
         is_round = back.removeprefix("/rounds/").isalnum() and back.startswith("/rounds/")
         return redirect(request, back if is_round else "/settings?saved=1")

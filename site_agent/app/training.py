@@ -22,11 +22,8 @@ class Training:
     def __init__(self, lab: Lab, models: Models) -> None:
         self.lab, self.models = lab, models
 
-    def show(self, request: Request) -> Response:
+    def show(self, request: Request, problem: str = "") -> Response:
         """Show the chosen faces with their last check, and earlier trainings."""
-        return self._show(request)
-
-    def _show(self, request: Request, problem: str = "") -> Response:
         views, faces = self.lab.jobs.views(), self.lab.faces()
         checks = [
             v for v in views if v.job.kind == "check" and v.job.request["faces"] == str(faces)
@@ -45,7 +42,7 @@ class Training:
             if faces is None:
                 raise InvalidInputError("name the file or folder of your annotated faces")
         except (SiteAgentError, OSError) as error:
-            return self._show(request, str(error))
+            return self.show(request, str(error))
         self.lab.ask("check", f"Check of {faces.name}", "train", faces=str(faces))
         return redirect(request, "/train")
 
@@ -59,7 +56,7 @@ class Training:
                 raise InvalidInputError("the faces are no longer there; name them again")
             output = self.models.new_file(name, ".dat")
         except SiteAgentError as error:
-            return self._show(request, str(error))
+            return self.show(request, str(error))
         job = self.lab.ask(
             "train", f"Train {output.name} on {faces.name}", "train", faces=str(faces),
             output=str(output), despite_findings="despite" in form,
