@@ -102,12 +102,11 @@ def run_blink_analysis(
         follower = models.new_follower()
         if not isinstance(source, recordings.Recording):
             source = recordings.Recording(Path(source))
-        recording = replace(source, bits=settings.files.bits)
-        with closing(recording.open()) as frames:
+        with closing(source.open()) as frames:
             trace = sampling.sample_face(frames, follower, progress)
-        remarks = sampling.count_remarks(follower.counts, settings.faces.face)
-        remarks = (*remarks, *models.doubts)
-        recorded = _recorded(recording, frames, trace, models, remarks, labels=settings.labels)
+        noticed = sampling.count_remarks(follower.counts, settings.faces.face)
+        remarks = (*noticed, *models.doubts)
+        recorded = _recorded(source, frames, trace, models, remarks, labels=settings.labels)
     session = _analyse(recorded, listed, settings)
     return _finish(session, out_dir, progress)
 

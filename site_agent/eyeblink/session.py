@@ -47,8 +47,6 @@ class FileSettings(Settings, error=InvalidInputError):
 
     decimal: text_tables.Decimal = "auto"
     """Decimal sign in traces and in tables of trials."""
-    bits: int = 16
-    """Bits in use of 16: 10 or 12 for some cameras. Files of 8 bits are read as they are."""
     eye_pictures: bool = True
     """The report shows the eyes at onset, peak and offset of each blink. Leave them out of a
     report that leaves your site."""

@@ -119,6 +119,10 @@ def _value(hint: Any, text: str) -> Any:
 def _settings(values: Mapping[str, Any]) -> BlinkAnalysisSettings:
     if values.get("filter", {}).get("filter", "none") != "none":
         raise ValueError("it was smoothed by a filter of earlier versions; analyse it again")
+    if values.get("files", {}).get("bits", 16) != 16:
+        raise ValueError(
+            "its video was read by the setting 'bits' of earlier versions; analyse it again"
+        )
     settings = settings_from_plain(BlinkAnalysisSettings(), values, leave_out=("outputs",))
     # There are no pictures to draw on.
     return replace(settings, outputs=frozenset(values["outputs"]) - {"overlay"})

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from site_agent.pictures.images import FULL_BITS, to_8_bits
-
 if TYPE_CHECKING:
     from av.video.frame import VideoFrame
 
@@ -110,26 +108,6 @@ def grey_picture(picture: "VideoFrame") -> UInt8:
         levels = _levels(int(match[1]), full)
         return np.asarray(levels[_first_plane(picture, np.dtype("<u2"))], np.uint8)
     return np.ascontiguousarray(picture.to_ndarray(format="gray"), dtype=np.uint8)
-
-
-def is_deep(picture: "VideoFrame") -> bool:
-    """Return whether a frame has 16 bits a pixel, grey or RGB."""
-    layout = picture.format
-    return layout.components[0].bits == FULL_BITS and (layout.is_rgb or len(layout.components) == 1)
-
-
-def deep_picture(picture: "VideoFrame", bits: int, *, grey: bool) -> UInt8:
-    """Return a frame of 16 bits with `bits` in use; brighter values become white.
-
-    Returns uint8, shape (height, width) if `grey`, else (height, width, 3): Grey or RGB.
-    """
-    import cv2
-
-    layout = "rgb48le" if picture.format.is_rgb else "gray16le"
-    pixels = to_8_bits(picture.to_ndarray(format=layout).astype(np.uint16, copy=False), bits)
-    if pixels.ndim == 2:
-        return pixels if grey else np.dstack([pixels] * 3)
-    return np.asarray(cv2.cvtColor(pixels, cv2.COLOR_RGB2GRAY), np.uint8) if grey else pixels
 
 
 def _first_plane(picture: "VideoFrame", kind: np.dtype[Any] = _BYTES) -> NDArray[Any]:

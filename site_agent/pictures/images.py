@@ -3,7 +3,6 @@
 import io
 import logging
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,11 +12,6 @@ from site_agent.errors import ImageFileError
 
 UInt8 = NDArray[np.uint8]
 Float64 = NDArray[np.float64]
-Pixels = NDArray[np.unsignedinteger[Any]]
-"""Of 8 or of 16 bits."""
-
-FULL_BITS = 16
-
 IMAGE_SUFFIXES = frozenset(
     {".bmp", ".dib", ".jpeg", ".jpg", ".jpe", ".jp2", ".png", ".pbm", ".pgm", ".ppm", ".pnm"}
     | {".tif", ".tiff", ".webp", ".gif", ".avif"}
@@ -32,14 +26,13 @@ FIRST_LYING = 5
 """The first EXIF orientation that exchanges width and height; so do all above."""
 
 
-def read_image(path: Path | str, *, apply_orientation: bool = True, bits: int = FULL_BITS) -> UInt8:
+def read_image(path: Path | str, *, apply_orientation: bool = True) -> UInt8:
     """Read an image file.
 
     `path`: Any format that OpenCV decodes, recognised by its content. Grey and palette images,
     alpha (left out) and 16 bits a channel all give 8-bit RGB. `apply_orientation`: Turn the picture
     upright by its EXIF data. Annotated data must be read with False: dlib's tools, by which boxes
-    and landmarks were drawn, ignore EXIF. `bits`: How many bits the camera used of a file with 16
-    bits a channel, such as 10 or 12. The upper 8 of these are kept; brighter samples become white.
+    and landmarks were drawn, ignore EXIF.
 
     Returns uint8, shape (height, width, 3): RGB.
 
@@ -57,17 +50,13 @@ def read_image(path: Path | str, *, apply_orientation: bool = True, bits: int = 
     flags = cv2.IMREAD_COLOR
     if not apply_orientation:
         flags |= cv2.IMREAD_IGNORE_ORIENTATION
-    if bits != FULL_BITS:
-        flags |= cv2.IMREAD_ANYDEPTH
     try:
         image = cv2.imdecode(np.frombuffer(data, dtype=np.uint8), flags)
     except cv2.error as error:
         raise ImageFileError(f"{path}: cannot be decoded: {error.err or error}") from error
     if image is None:
         raise ImageFileError(f"{path}: is not an image (JPEG, PNG, TIFF, BMP ...)")
-    if image.dtype == np.uint16:
-        image = to_8_bits(image.astype(np.uint16), bits)
-    elif bits == FULL_BITS and not _warned and image.max() <= _MOST_OF_12_BITS:
+    if not _warned and image.max() <= _MOST_OF_12_BITS:
         _warn_of_fewer_bits(path, data)
     return np.ascontiguousarray(image[:, :, ::-1], dtype=np.uint8)
 
@@ -81,8 +70,7 @@ def _warn_of_fewer_bits(path: Path, data: bytes) -> None:
         _warned.append(path)
         _log.warning(
             f"{path}: only {int(deep.max()).bit_length()} of its 16 bits are used, so it is read "
-            "almost black; multiply the samples so that they use 16 bits ('poolctl blink' reads "
-            "such files with the setting files.bits)"
+            "almost black; multiply the samples so that they use 16 bits"
         )
 
 
@@ -175,9 +163,3 @@ def list_images(path: Path | str) -> list[Path]:
         suffixes = ", ".join(sorted(IMAGE_SUFFIXES))
         raise ImageFileError(f"{path}: the folder holds no image; expected files of {suffixes}")
     return images
-
-
-# A sample of 16 bits may use fewer: cameras of 10 or 12 bits store them so.
-def to_8_bits(picture: Pixels, bits: int) -> UInt8:
-    """Return the upper 8 of the `bits` that are used; values beyond them become white."""
-    return np.asarray(np.minimum(picture >> (bits - 8), 255), dtype=np.uint8)

@@ -21,13 +21,10 @@ from site_agent.pictures.frame_pixels import (
     SQUARE_WITHIN,
     Placement,
     UInt8,
-    deep_picture,
     grey_picture,
-    is_deep,
     rgb_picture,
     with_square_pixels,
 )
-from site_agent.pictures.images import FULL_BITS
 from site_agent.wording import count_words
 
 if TYPE_CHECKING:
@@ -124,7 +121,6 @@ class VideoReader:
         *,
         pixels: Literal["grey", "rgb"] = "grey",
         clock: Clock | None = None,
-        bits: int = FULL_BITS,
         fields: bool = False,
     ) -> None:
         """Open a video.
@@ -142,7 +138,6 @@ class VideoReader:
         self._in_decoding_order = self._container.format.name == "avi"
         self._slowed = self.info.slowed
         self.report = DecodingReport(times_from=clock.source if clock else self._times_from())
-        self._bits = bits
         self._aspect = float(self._stream.sample_aspect_ratio or 1)
         self._fields = fields and clock is None
         self._time_base = self._stream.time_base
@@ -265,10 +260,7 @@ class VideoReader:
         self.report.first_error = self.report.first_error or str(error)
 
     def _upright(self, picture: "VideoFrame") -> UInt8:
-        if self._bits < FULL_BITS and is_deep(picture):
-            pixels = deep_picture(picture, self._bits, grey=self._grey)
-        else:
-            pixels = grey_picture(picture) if self._grey else rgb_picture(picture)
+        pixels = grey_picture(picture) if self._grey else rgb_picture(picture)
         pixels = with_square_pixels(pixels, self._aspect)
         placement = Placement.of(picture)
         self.report.rotation_deg, self.report.mirrored = placement.turn_deg, placement.mirrored

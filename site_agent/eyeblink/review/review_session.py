@@ -192,8 +192,7 @@ _NO_IMAGES = (
 
 def _seekable(result: AutomaticResult, path: Path) -> SeekableVideo:
     other_clock = were_given(str(result.session.recording.get("times_from", "")))
-    recording = Recording(path, bits=result.session.settings.files.bits)
-    return recording.seekable(result.frames.timestamps_s, other_clock=other_clock)
+    return Recording(path).seekable(result.frames.timestamps_s, other_clock=other_clock)
 
 
 def _find_video(result: AutomaticResult, chosen: Path | None) -> Path | None:

@@ -13,7 +13,6 @@ from site_agent.errors import TableFileError, VideoFileError
 from site_agent.eyeblink.records import Float64
 from site_agent.eyeblink.session_folder import RecordingStart, SessionLabels, SourceFile
 from site_agent.eyeblink.video.seeking import SeekableVideo
-from site_agent.pictures.images import FULL_BITS
 from site_agent.pictures.video_reading import DecodingReport, FrameSource, VideoInfo, VideoReader
 from site_agent.text_tables import read_table
 from site_agent.wording import count_words
@@ -30,7 +29,6 @@ class Recording:
     timestamps: Path | None = None
     frame_rate_hz: float | None = None
     """A table of times (see `read_frame_times`) or a rate, instead of the times in the file."""
-    bits: int = FULL_BITS
 
     def open(self, pixels: Literal["grey", "rgb"] = "grey") -> FrameSource:
         """Open it from the beginning."""
@@ -40,7 +38,7 @@ class Recording:
                 f"({FROM_IMAGES}), and give uneven times with --timestamps"
             )
         clock = open_clock(self.path, self.timestamps, self.frame_rate_hz)
-        reader = VideoReader(self.path, pixels=pixels, clock=clock, bits=self.bits, fields=True)
+        reader = VideoReader(self.path, pixels=pixels, clock=clock, fields=True)
         reader.require_times()
         return reader
 
@@ -53,7 +51,7 @@ class Recording:
             other_clock = self.timestamps is not None or self.frame_rate_hz is not None
         # Frames are found by the times in the file, whatever those of frames.csv are.
         own_times_s = container_times(self.path) if other_clock else timestamps_s
-        return SeekableVideo(self.path, own_times_s, self.bits)
+        return SeekableVideo(self.path, own_times_s)
 
     def source(self) -> SourceFile:
         """Return name and digest."""

@@ -18,7 +18,6 @@ import numpy as np
 from site_agent.errors import VideoFileError
 from site_agent.eyeblink.records import Float64
 from site_agent.pictures.frame_pixels import UInt8
-from site_agent.pictures.images import FULL_BITS
 from site_agent.pictures.video_reading import VideoInfo, VideoReader, origin_of
 
 if TYPE_CHECKING:
@@ -88,8 +87,8 @@ SEEK_AHEAD_S = 2.0
 class _Decoder(VideoReader):
     """The reader's way of decoding, from anywhere in the file."""
 
-    def __init__(self, path: Path, bits: int, interval_s: float) -> None:
-        super().__init__(path, pixels="rgb", bits=bits)
+    def __init__(self, path: Path, interval_s: float) -> None:
+        super().__init__(path, pixels="rgb")
         # The analysis made frames of fields if they are closer than the pictures of the file.
         self._fields = interval_s < 0.75 / (self.info.declared_rate_hz or 30.0)
         self._origin_s = origin_of(self._container, self._stream)
@@ -125,9 +124,8 @@ class SeekableVideo:
     start of the recording.
     """
 
-    def __init__(self, path: Path | str, timestamps_s: Float64, bits: int = FULL_BITS) -> None:
+    def __init__(self, path: Path | str, timestamps_s: Float64) -> None:
         self.path = Path(path)
-        self._bits = bits
         self.frame_count = len(timestamps_s)
         self._timestamps_s = timestamps_s
         # Times in frames.csv are rounded to a microsecond.
@@ -136,7 +134,7 @@ class SeekableVideo:
         self._lock = threading.Lock()
         self._cache: OrderedDict[int, VideoFrame] = OrderedDict()
         self._interval_s = float(np.median(steps_s)) if len(steps_s) else 1.0
-        self._decoder = _Decoder(self.path, self._bits, self._interval_s)
+        self._decoder = _Decoder(self.path, self._interval_s)
         self._pictures: Iterator[VideoFrame] = iter(())
         self._position: int | None = None
         self._key_frame_seen = False
@@ -184,7 +182,7 @@ class SeekableVideo:
         self._position, self._key_frame_seen = None, False
         if time_s is None:
             self._decoder.close()
-            self._decoder = _Decoder(self.path, self._bits, self._interval_s)
+            self._decoder = _Decoder(self.path, self._interval_s)
             self._position, self._key_frame_seen = -1, True
         self._pictures = self._decoder.pictures_from(time_s)
 
