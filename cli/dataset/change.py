@@ -1,6 +1,6 @@
 """``poolctl dataset split`` and ``convert``: data sets made from others."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -152,7 +152,8 @@ def convert(
     refuse_inputs([output], [*datasets, *(image.path for image in faces.images)], "--output")
     require_free(output, force=force)
     copy = copy or upright
-    require_free_copies(_copies(faces, output) if copy else (), force=force)
+    copies = copy_places(faces, output.with_suffix("")) if copy else {}
+    require_free_copies(copies.items(), force=force)
     data: dict[str, Any] = {"datasets": datasets, "output": output}
     lines = []
     if detector is not None:
@@ -190,11 +191,6 @@ def _describe_converted(
     data |= counts | {"missing_images": missing}
     counted = ", ".join(f"{count} {name}" for name, count in counts.items())
     return Reply(data, [f"{output}  ({counted})", *lines], [str(output)])
-
-
-def _copies(faces: FaceDataset, path: Path) -> Iterable[tuple[Path, Path]]:
-    """Return the sources and targets of image copies for annotations at `path`."""
-    return copy_places(faces, path.with_suffix("")).items()
 
 
 def _write_imglab(

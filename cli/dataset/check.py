@@ -4,19 +4,22 @@ from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any
 
-from cli.dataset import gaze
-from cli.dataset.gaze import findings_table
-from cli.frame.errors import UsageError
+from cli.frame.errors import UsageError, VerificationError
 from cli.frame.existing_files import refuse_inputs
 from cli.frame.options import Argument, Option, ReportOption, command, single
-from cli.frame.output import Invocation, Reply
+from cli.frame.output import Invocation, Reply, TableText
 from cli.frame.settings_options import CommandSettings, SettingsOptions
 from cli.options import data as data_options
-from site_agent.datasets.check import check_datasets
+from site_agent.datasets.check import Finding, check_datasets, count_more, kinds_of
 from site_agent.datasets.conversion import recognise_annotations
-from site_agent.datasets.egocentric import is_egocentric
+from site_agent.datasets.egocentric import check_clips, is_egocentric, open_egocentric
+from site_agent.datasets.gaze.check import check_gaze, open_gaze
+from site_agent.datasets.gaze.records import gaze_digest
 from site_agent.datasets.records import FaceDataset, dataset_digest
 from site_agent.datasets.sheets import sheet_paths, write_contact_sheets
+from site_agent.errors import writing_to
+from site_agent.networks.views import EYE
+from site_agent.plain_json import json_bytes
 from site_agent.training.detector_plan import HOG_SVM_DEFAULTS
 from site_agent.training.ert import unlearnable_boxes
 from site_agent.wording import count_words
@@ -60,7 +63,7 @@ def check(
     if report_file is not None:
         refuse_inputs([report_file], datasets, "--report")
     if data_options.holds_gaze(datasets) or any(map(is_egocentric, datasets)):
-        return gaze.check(invocation, datasets, report_file, strict=strict)
+        return _check_gaze(invocation, datasets, report_file, strict=strict)
     reading = data_options.reading_from(images)
     read = [data_options.read_face_file(path, reading) for path in datasets]
     with invocation.progress("check") as report:
@@ -68,7 +71,7 @@ def check(
         if not chosen.ignore_unreachable:
             report(None, "boxes that a detector cannot learn")
             findings += chain.from_iterable(unlearnable_boxes(faces, chosen) for faces in read)
-    table = findings_table(findings, report_file, strict=strict)
+    table = _findings_table(findings, report_file, strict=strict)
     digests = [dataset_digest(faces) for faces in read]
     unlearnable = sum(finding.code == "unreachable-box" for finding in findings)
     counts = [_counts(faces) for faces in read]
@@ -124,3 +127,73 @@ def preview(
 def _counts(faces: FaceDataset) -> dict[str, int]:
     boxes = sum(len(image.boxes) for image in faces.images)
     return {"images": len(faces.images), "boxes": boxes}
+
+
+def _findings_table(
+    findings: list[Finding], report_file: Path | None, *, strict: bool
+) -> TableText:
+    """Write the report, refuse errors, and return a table of the warnings."""
+    if report_file is not None:
+        with writing_to(report_file):
+            report_file.write_bytes(json_bytes({"findings": findings}))
+    bad = [finding for finding in findings if strict or finding.severity == "error"]
+    kinds = kinds_of(findings)
+    if bad:
+        ordered = sorted(kinds, key=lambda group: group[0].severity != "error")
+        lines = [f"{group[0]}{count_more(group)}" for group in ordered]
+        all_of_them = "\n--report FILE writes all" if len(findings) > len(kinds) else ""
+        raise VerificationError(
+            f"{len(bad)} of {count_words(len(findings), 'finding')} must be mended:\n"
+            + "\n".join(lines)
+            + all_of_them
+        )
+    rows = [
+        [first.severity, first.file.name, str(first.line or ""), first.text + count_more(group)]
+        for group in kinds
+        for first in group[:1]
+    ]
+    return TableText(
+        ["severity", "file", "line", "finding"],
+        rows,
+        empty="no problems",
+        keep=("finding", "file", "line"),
+    )
+
+
+def _check_gaze(
+    invocation: Invocation, paths: list[Path], report_file: Path | None, *, strict: bool
+) -> Reply:
+    """Check gaze data, or clips of head-mounted cameras."""
+    of_clips = any(map(is_egocentric, paths))
+    with invocation.progress("check") as report:
+        if of_clips:
+            findings = list(chain.from_iterable(check_clips(open_egocentric(p)) for p in paths))
+        else:
+            findings = check_gaze(paths, report)
+    table = _findings_table(findings, report_file, strict=strict)
+    items = [_describe_clips(path) if of_clips else _describe_gaze(path) for path in paths]
+    lines = [
+        f"{item['dataset']}: {'clips' if of_clips else 'gaze'} ({item['layout']}), "
+        + item.get("words", "")
+        + (f"{count_words(item['clips'], 'video')} of " if of_clips else "")
+        + f"{count_words(item['persons'], 'person')}, digest {item['digest']}"
+        for item in items
+    ]
+    data = {"datasets": items, "findings": findings}
+    return Reply(data, [table, *lines], [item["digest"] for item in items])
+
+
+def _describe_gaze(path: Path) -> dict[str, Any]:
+    dataset = open_gaze(path)
+    facts = {"dataset": path, "layout": dataset.layout, "digest": gaze_digest(dataset)}
+    if dataset.view != EYE:
+        target = dataset.view.target
+        axes = " and ".join(target.axes)
+        facts["words"] = f"{dataset.view.description} ({axes} in {target.unit}), "
+    return facts | {"persons": len(dataset.persons), "view": dataset.view.name}
+
+
+def _describe_clips(path: Path) -> dict[str, Any]:
+    dataset = open_egocentric(path)
+    facts = {"dataset": dataset.path, "layout": dataset.layout, "digest": dataset.digest}
+    return facts | {"persons": len(dataset.persons), "clips": len(dataset.clips)}

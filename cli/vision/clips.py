@@ -55,7 +55,10 @@ def evaluate_clips(
         text += [
             f"{file.word}: {evaluation.verdict}",
             score_table(evaluation),
-            _person_table(evaluation),
+            TableText(
+                ["person", "F1 of the network"],
+                [[person, f"{score:.3f}"] for person, score in evaluation.by_person.items()],
+            ),
         ]
     return Reply(
         {"datasets": list(datasets), "items": items},
@@ -71,11 +74,6 @@ def score_table(evaluation: "SaliencyEvaluation") -> TableText:
     return TableText(
         SCORE_COLUMNS, score_rows(evaluation), keep=("F1", "recall", "precision", "95 %")
     )
-
-
-def _person_table(evaluation: "SaliencyEvaluation") -> TableText:
-    rows = [[person, f"{score:.3f}"] for person, score in evaluation.by_person.items()]
-    return TableText(["person", "F1 of the network"], rows)
 
 
 def scores_to_plain(evaluation: "SaliencyEvaluation") -> dict[str, Any]:

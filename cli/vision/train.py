@@ -134,7 +134,7 @@ def _reply(invocation: Invocation, result: TrainingResult) -> Reply:
         "output": result.model_path,
         "metadata_file": result.metadata_path,
         **plain_record(record),
-        "left_out": _plain_problems(result.left_out),
+        "left_out": [{"line": line, "text": text} for line, text in result.left_out],
     }
     return Reply(data, text, [str(result.model_path)])
 
@@ -146,7 +146,3 @@ def _left_out_lines(problems: Any) -> list[str]:
     ]
     more = len(problems) - _LEFT_OUT_SHOWN
     return [*lines, f"... and {more} more (--json lists all)"] if more > 0 else lines
-
-
-def _plain_problems(problems: Any) -> list[dict[str, Any]]:
-    return [{"line": line, "text": text} for line, text in problems]

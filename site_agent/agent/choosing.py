@@ -53,9 +53,10 @@ def choose(goal: MergeSettings, name: str, site: str, pool: PoolClient) -> Choic
     """Choose the inputs of a merged model; nothing is downloaded."""
     own_models = _read_own_models(goal)
     excluded = {model.digest for model in own_models}
+    query = ModelQuery(kind=goal.kind, label=[*goal.labels], latest=True)
     versions = [
         version
-        for version in islice(pool.models.find(_query(goal)), _MOST_LISTED)
+        for version in islice(pool.models.find(query), _MOST_LISTED)
         if _is_candidate(goal, name, site, version)
         and version.digest not in excluded
         and not (own_models and version.site == site)
@@ -90,10 +91,6 @@ def find_misfit(goal: MergeSettings, candidate: Candidate, reference: str | None
     if candidate.key != reference:
         return f"cannot be merged by {goal.method}: {candidate.key} against {reference}"
     return ""
-
-
-def _query(goal: MergeSettings) -> ModelQuery:
-    return ModelQuery(kind=goal.kind, label=[*goal.labels], latest=True)
 
 
 def _is_candidate(goal: MergeSettings, name: str, site: str, version: ModelVersionResponse) -> bool:

@@ -73,7 +73,9 @@ class OwnModel:
 
     @property
     def name(self) -> str:
-        return self.path.name if self.version is None else short_address(self.version)
+        return (
+            self.path.name if self.version is None else self.version.address.removeprefix("pool://")
+        )
 
     @property
     def score(self) -> str:
@@ -84,10 +86,6 @@ class OwnModel:
     def is_own(self) -> bool:
         """True for a file of the lab, false for a copy from the pool."""
         return self.version is None and self.origin != "starter"
-
-
-def short_address(version: ModelVersionResponse) -> str:
-    return version.address.removeprefix("pool://")
 
 
 def score_words(scores: Mapping[str, float]) -> str:

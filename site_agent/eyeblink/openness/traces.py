@@ -96,7 +96,8 @@ def _table_trace(table: text_tables.TextTable, frame_rate_hz: float | None) -> E
     lines = table.lines
     names = (table.first_of(_LEFT), table.first_of(_RIGHT), table.first_of(["ear"]))
     written = [
-        np.full(len(lines), np.nan) if name is None else _ear_column(table, name) for name in names
+        np.full(len(lines), np.nan) if name is None else _ear(table.path, lines, table.cells(name))
+        for name in names
     ]
     unknown = [is_placeholder(values) for values in written]
     left, right, ear = (
@@ -203,10 +204,6 @@ def value_remarks(trace: EyeTrace) -> Iterator[str]:
 OPEN_EAR = 0.3
 """The eye aspect ratio that an open eye of a trace of closures gets."""
 _FEWEST_TO_JUDGE, _CLEARLY, _NEAR_ZERO, _BEYOND_EAR = 50, 3.0, 0.12, 0.5
-
-
-def _ear_column(table: text_tables.TextTable, column: str) -> Float64:
-    return _ear(table.path, table.lines, table.cells(column))
 
 
 def _ear(path: Path, lines: Sequence[int], cells: Sequence[str]) -> Float64:
