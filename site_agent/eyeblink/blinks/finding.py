@@ -132,15 +132,6 @@ class _Event:
     cut: Cut = ""
 
 
-def find_blinks(
-    trace: EyeTrace,
-    settings: BlinkSettings = BlinkSettings(),
-    calibration: Calibration | None = None,
-) -> list[Blink]:
-    """Find the blinks and longer closures of a session, without left-out events."""
-    return list(judge_blinks(trace, settings, calibration).blinks)
-
-
 def judge_blinks(
     trace: EyeTrace,
     settings: BlinkSettings = BlinkSettings(),
