@@ -114,8 +114,8 @@ def predict_images(
     tasks = [
         models.DetectionTask(path, upsample, threshold, True, skip_unreadable) for path in images
     ]
-    found = _detected(detector, tasks, workers)
-    predictions = _with_landmarks(found, landmarks, skip_unreadable=skip_unreadable)
+    detected = _detected(detector, tasks, workers)
+    predictions = _with_landmarks(detected, landmarks, skip_unreadable=skip_unreadable)
     return _counted(predictions, len(tasks), progress)
 
 
