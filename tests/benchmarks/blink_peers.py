@@ -34,7 +34,6 @@ from site_agent.datasets.synthetic.sites import write_face_dataset
 from site_agent.datasets.synthetic.videos import write_blink_video
 from site_agent.errors import TableFileError
 from site_agent.eyeblink.batch.sessions import VIDEO_SUFFIXES
-from site_agent.eyeblink.blinks.finding import find_blinks
 from site_agent.eyeblink.conditioning.cr_onset import runs_of
 from site_agent.eyeblink.face.finding import FaceFollower
 from site_agent.eyeblink.face.landmarks import sample_eyes
@@ -46,6 +45,7 @@ from site_agent.pictures.video_reading import VideoReader
 from site_agent.text_tables import read_table
 from site_agent.training.ert import ErtSettings, train_ert
 from tests.benchmarks.blinks_on_traces import Counts
+from tests.site_agent.eyeblink.drawn_traces import find_blinks
 from tests.site_agent.eyeblink.matching import Interval, match_blinks
 
 FOLDER = Path(tempfile.gettempdir()) / "poolctl-blink-peers"

@@ -29,7 +29,7 @@ from scipy.signal import find_peaks
 
 from site_agent.datasets.synthetic.eyes import closure_curve, random_blinks
 from site_agent.eyeblink.blinks import likelihood
-from site_agent.eyeblink.blinks.finding import LONGEST_BIN_S, BlinkSettings, find_blinks
+from site_agent.eyeblink.blinks.finding import LONGEST_BIN_S, BlinkSettings
 from site_agent.eyeblink.blinks.likelihood import blink_features, clear_blinks, find_dips
 from site_agent.eyeblink.openness.sampling import evenly_spaced
 from site_agent.eyeblink.openness.signal import calibrate
@@ -37,7 +37,7 @@ from site_agent.eyeblink.openness.traces import read_trace
 from site_agent.eyeblink.records import EyeTrace, Float64
 from tests.conftest import SHARED_DATA
 from tests.site_agent.eyeblink.drawn_lids import DrawnLids, LidDrawing, draw_lids
-from tests.site_agent.eyeblink.drawn_traces import trace_of
+from tests.site_agent.eyeblink.drawn_traces import find_blinks, trace_of
 from tests.site_agent.eyeblink.matching import BlinkMatch, match_blinks, match_blinks_to_points
 
 FRAME_RATE_HZ = 30.0

@@ -51,7 +51,7 @@ def test_merging_and_inspecting_need_no_extra(tmp_path: Path) -> None:
     merged = tmp_path / "m.svm"
     arguments = ("merge", "mwma", tmp_path / "a.svm", tmp_path / "b.svm", "-o", merged, "--json")
     assert run_without_extras(*arguments).data["output"] == str(merged)
-    shown = run_without_extras("inspect", merged, "--output", tmp_path / "m.png", "--json")
+    shown = run_without_extras("inspect", merged, "--json")
     assert shown.data["fingerprint"]["kind"] == "hog-svm"
     extras = run_without_extras("env", "--json").data["extras"]
     assert not any(extras[name] for name in ("vision", "gaze"))

@@ -78,7 +78,10 @@ def test_a_window_is_a_size() -> None:
         ("[faces]\nstart = 3", "there is no setting 'faces.start'; did you mean labels.start"),
         ("[faces]\nstarts = 2.5", "faces.starts is 2.5, expected a whole number"),
         ("[conditioning]\nbaseline_ms = [1.0]", "expected 2 numbers separated by commas"),
-        ("[filter]\nfilter = 'mean'", "filter.filter is 'mean', expected none, savgol"),
+        (
+            "[blinks.calibration]\nclosed_from = 'mean'",
+            "blinks.calibration.closed_from is 'mean', expected",
+        ),
         ("[faces", "not valid TOML"),
     ],
 )

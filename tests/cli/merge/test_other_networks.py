@@ -142,7 +142,6 @@ def test_a_pool_that_names_a_class_gets_nothing_imported(
         asking,
         (*asking, "--dry-run"),
         ("evaluate", "site-a/hostile", data),
-        ("predict", data, "--network", hostile),
         ("federated", "simulate", data, "--base", hostile, "--method", "fedavg", "--rounds", "1",
          "-o", tmp_path / "run"),
     ):  # fmt: skip

@@ -1,4 +1,4 @@
-"""``poolctl convert``, and dlib reading its output; ``poolctl prune``."""
+"""``poolctl convert``, dlib reading its output, and the commands with a pruned network."""
 
 from pathlib import Path
 
@@ -9,6 +9,7 @@ import pytest
 from aggregators import merge, read_model, write_model
 from aggregators.formats import file_digest
 from aggregators.models import StateDict
+from aggregators.pruning import prune, weights_of_layers
 from tests.aggregators.methods.networks.small_rounds import make_state_dict
 from tests.aggregators.small_models import make_detector, make_network, make_predictor
 from tests.cli.conftest import Run
@@ -73,8 +74,6 @@ def test_what_a_format_cannot_hold_is_said(poolctl: Run, tmp_path: Path) -> None
         outcome = poolctl("convert", *arguments, "--json")
         assert outcome.code == code, (arguments, outcome)
         assert text in outcome.error["message"], outcome.error
-    planned = poolctl("convert", one, "-o", out, "--dry-run", "--json")
-    assert planned.data["converted"] is False
     assert sorted(tmp_path.iterdir()) == before
     assert poolctl("convert", one, "-o", out).code == 0
     write_model(sub_models[0], tmp_path / "first.dat")
@@ -110,15 +109,13 @@ def zeros_in(path: Path) -> dict[str, int]:
     return {name: int((tensor == 0).sum()) for name, tensor in network.tensors.items()}
 
 
-def test_a_network_is_pruned_and_goes_through_the_other_commands(
+def test_a_pruned_network_goes_through_the_commands(
     poolctl: Run, network: Path, tmp_path: Path
 ) -> None:
     sparse, dense = tmp_path / "gaze.sparse", tmp_path / "pruned.safetensors"
-    shown = poolctl("prune", network, "--fraction", 0.9, "-o", sparse)
-    assert shown.code == 0, shown.err
-    lines = {line.split()[0]: line.split() for line in shown.out.splitlines()}
-    assert lines["fc1.weight"][1:4] == ["mask", "10", "%"]
-    assert lines["conv.weight"][1:4] == ["dense", "100", "%"]
+    pruned = read_model(network)
+    assert isinstance(pruned, StateDict)
+    write_model(prune(pruned, weights_of_layers(pruned, "linear"), 0.9), sparse)
     assert zeros_in(sparse) == {
         "conv.weight": 0, "conv.bias": 0, "fc1.weight": 4500, "fc2.weight": 90
     }  # fmt: skip
@@ -136,36 +133,3 @@ def test_a_network_is_pruned_and_goes_through_the_other_commands(
     assert poolctl("merge", "fedavg", sparse, network, "-o", merged).code == 0
     refused = poolctl("merge", "fedavg", sparse, network, "-o", tmp_path / "merged.sparse")
     assert "use safetensors" in refused.err
-
-
-def test_layers_are_chosen_and_pruned_each_or_together(
-    poolctl: Run, network: Path, tmp_path: Path
-) -> None:
-    out = tmp_path / "pruned.safetensors"
-    arguments = ("prune", network, "--fraction", 0.5, "-o", out, "--force", "--json")
-    assert poolctl(*arguments, "--layers", "convolution").data["format"] == "safetensors"
-    assert zeros_in(out)["conv.weight"] == 50
-    assert zeros_in(out)["fc1.weight"] == 0
-    poolctl(*arguments, "--global")
-    zeros = zeros_in(out)
-    assert zeros["fc1.weight"] + zeros["fc2.weight"] == 2550
-    assert zeros["fc2.weight"] != 50
-
-
-def test_what_cannot_be_pruned_is_said(poolctl: Run, network: Path, tmp_path: Path) -> None:
-    out = tmp_path / "out.sparse"
-    poolctl("prune", network, "--fraction", "1.5", "-o", out).fails(2, "--fraction")
-    detector = tmp_path / "faces.svm"
-    write_model(make_detector(0), detector)
-    assert "expected a network" in poolctl("prune", detector, "--fraction", "0.5", "-o", out).err
-    linear = tmp_path / "linear.safetensors"
-    write_model(make_state_dict({"fc.weight": np.ones((2, 2))}), linear)
-    shown = poolctl("prune", linear, "--fraction", "0.5", "--layers", "convolution", "-o", out)
-    assert "has no such layers" in shown.err
-    assert poolctl("prune", network, "--fraction", 0.9, "-o", network, "--force").code == 2
-    tried = poolctl("prune", network, "--fraction", 0.9, "-o", out, "--dry-run")
-    assert "would write" in tried.out
-    assert not out.exists()
-    assert poolctl("prune", network, "--fraction", 0.9, "-o", out, "-q").out.split() == [str(out)]
-    shown = poolctl("prune", network, "--fraction", 0.8, "-o", out)
-    assert "another model already exists" in shown.err

@@ -80,25 +80,6 @@ def test_scores_trainings_and_refinements_are_the_same_from_every_format(
     same(refined)
 
 
-def test_landmarks_are_placed_in_the_boxes_of_every_format(
-    poolctl: Run, faces: Faces, model: Path
-) -> None:
-    predictions = [
-        poolctl("predict", *arguments, "--landmarks", model, "--json").data["items"]
-        for arguments in faces.of_each()
-    ]
-    for items in predictions:
-        assert len(items) == 6
-        items.sort(key=lambda item: Path(item["image"]).name)
-    same([[item["faces"] for item in items] for items in predictions])
-    # With a detector, a folder with .pts files is a folder of images.
-    by_detector = poolctl("predict", faces.pts, "--detector", "stock", "--json").data["items"]
-    assert all(face["score"] is not None for item in by_detector for face in item["faces"])
-    poolctl("predict", faces.coco, "--landmarks", model, "--images", "none", "--json").fails(
-        4, "--images none"
-    )
-
-
 def test_several_data_sets_are_used_as_one(
     poolctl: Run, faces: Faces, model: Path, tmp_path: Path
 ) -> None:

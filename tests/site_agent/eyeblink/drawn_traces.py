@@ -7,6 +7,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from site_agent.eyeblink.blinks.finding import Blink, BlinkSettings, judge_blinks
+from site_agent.eyeblink.openness.signal import Calibration
 from site_agent.eyeblink.records import EyeTrace, Gap
 
 Float64 = NDArray[np.float64]
@@ -91,3 +93,12 @@ def _draw_blinks(
         closure = np.maximum(closure, rng.uniform(*drawing.amplitude_fec) * smooth)
         intervals.append((float(onset_s), float(offset_s)))
     return intervals, closure
+
+
+def find_blinks(
+    trace: EyeTrace,
+    settings: BlinkSettings = BlinkSettings(),
+    calibration: Calibration | None = None,
+) -> list[Blink]:
+    """Find the blinks and longer closures of a session, without left-out events."""
+    return list(judge_blinks(trace, settings, calibration).blinks)

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from site_agent.errors import InvalidInputError
-from site_agent.eyeblink.blinks.finding import find_blinks
 from site_agent.eyeblink.openness.signal import calibrate
 from site_agent.eyeblink.openness.traces import read_trace
 from site_agent.eyeblink.outputs.registry import ON_REQUEST, OUTPUTS, BlinkOutput, write_outputs
@@ -15,7 +14,13 @@ from site_agent.eyeblink.pipeline import TraceFile, run_blink_analysis
 from site_agent.eyeblink.records import EyeSample, EyeTrace, FaceBox, FaceSource, Gap, TraceBuilder
 from site_agent.eyeblink.session import AnalysedSession, BlinkAnalysisSettings
 from site_agent.eyeblink.session_folder import SourceFile
-from tests.site_agent.eyeblink.drawn_traces import Drawing, draw_trace, rows_of, trace_of
+from tests.site_agent.eyeblink.drawn_traces import (
+    Drawing,
+    draw_trace,
+    find_blinks,
+    rows_of,
+    trace_of,
+)
 
 
 def session_of(trace: EyeTrace) -> AnalysedSession:

@@ -1,6 +1,5 @@
 """Detectors and landmark models of files, and faces of still images."""
 
-import dataclasses
 import shutil
 from pathlib import Path
 
@@ -142,7 +141,7 @@ def test_a_detector_and_a_landmark_model_agree_with_dlib(
         image = read_image(prediction.path)
         assert (prediction.width_px, prediction.height_px) == (200, 200)
         _, scores, _ = plain_detector.run(image, 0, 0.0)
-        assert sorted(face.score or 0.0 for face in prediction.faces) == sorted(scores)
+        assert sorted(face.score for face in prediction.faces) == sorted(scores)
         for face in prediction.faces:
             faces += 1
             assert face.landmarks is not None
@@ -152,24 +151,11 @@ def test_a_detector_and_a_landmark_model_agree_with_dlib(
     assert faces >= 6
 
 
-def test_boxes_of_a_data_set_are_used_without_a_detector(
-    trained_landmarks: Path, test_faces: FaceDataset
-) -> None:
-    predictions = list(predict_images(test_faces, landmarks=trained_landmarks))
-    assert [len(prediction.faces) for prediction in predictions] == [1] * 12
-    names = part_names(test_faces)
-    for prediction, image in zip(predictions, test_faces.images, strict=True):
-        face, box = prediction.faces[0], image.boxes[0]
-        assert face.box == box.corners
-        assert face.score is None
-        assert face.landmarks is not None
-        assert np.abs(face.landmarks - parts_array(box, names)).mean() < 12
-
-
 def test_predictions_can_be_read_back_as_a_data_set(
-    trained_landmarks: Path, test_faces: FaceDataset, tmp_path: Path
+    trained_detector: Path, trained_landmarks: Path, test_faces: FaceDataset, tmp_path: Path
 ) -> None:
-    predictions = list(predict_images(test_faces, landmarks=trained_landmarks))
+    models = {"detector": trained_detector, "landmarks": trained_landmarks}
+    predictions = list(predict_images(paths_of(test_faces), **models))
     write_predictions_xml(predictions, tmp_path / "found.xml")
     again = read_imglab_xml(tmp_path / "found.xml")
     assert [image.path.resolve() for image in again.images] == [
@@ -178,33 +164,22 @@ def test_predictions_can_be_read_back_as_a_data_set(
     names = part_names(again)
     assert names == part_names(test_faces)
     for image, prediction in zip(again.images, predictions, strict=True):
-        assert image.boxes[0].corners == prediction.faces[0].box
-        points = prediction.faces[0].landmarks
-        assert points is not None
-        assert np.abs(parts_array(image.boxes[0], names) - points).max() <= 0.5
-    assert predictions_to_dataset(predictions).images[0].boxes[0].detection_score == 0
+        for box, face in zip(image.boxes, prediction.faces, strict=True):
+            assert box.corners == face.box
+            assert face.landmarks is not None
+            assert np.abs(parts_array(box, names) - face.landmarks).max() <= 0.5
 
 
 def test_what_cannot_be_done_is_said_at_once(
     trained_detector: Path, trained_landmarks: Path, test_faces: FaceDataset, tmp_path: Path
 ) -> None:
     paths = paths_of(test_faces)
-    with pytest.raises(InvalidInputError, match="give --detector, or annotations with boxes"):
-        predict_images(paths, landmarks=trained_landmarks)
-    bare = dataclasses.replace(
-        test_faces,
-        images=tuple(dataclasses.replace(image, boxes=()) for image in test_faces.images),
-    )
-    with pytest.raises(InvalidInputError, match="give --detector"):
-        predict_images(bare, landmarks=trained_landmarks)
-    with pytest.raises(InvalidInputError, match="no model was given"):
-        predict_images(paths)
     with pytest.raises(InvalidInputError, match="no images"):
         predict_images([], detector=trained_detector)
     with pytest.raises(FaceModelError):
         predict_images(paths, detector=trained_landmarks)
     with pytest.raises(FaceModelError):
-        predict_images(test_faces, landmarks=trained_detector)
+        predict_images(paths, detector=trained_detector, landmarks=trained_detector)
     broken = tmp_path / "broken.png"
     broken.write_bytes(b"no image")
     with pytest.raises(ImageFileError, match=r"broken\.png"):

@@ -56,19 +56,14 @@ def test_12_bits_stored_as_16_are_reported_once(
     read_image(path)
     [warning] = caplog.messages
     assert "deep.png: only 12 of its 16 bits are used" in warning
-    assert "files.bits" in warning
 
 
 @pytest.mark.parametrize("suffix", ["png", "tiff", "pgm"])
-@pytest.mark.parametrize("bits", [8, 10, 12, 16])
-def test_fewer_bits_stored_as_16(tmp_path: Path, suffix: str, bits: int) -> None:
-    deep = (np.linspace(0, 1, 48).reshape(6, 8) * (2**bits - 1)).astype(np.uint16)
+def test_the_upper_8_of_16_bits_are_kept(tmp_path: Path, suffix: str) -> None:
+    deep = np.linspace(0, 65535, 48).reshape(6, 8).astype(np.uint16)
     path = tmp_path / f"deep.{suffix}"
     cv2.imwrite(str(path), deep)
-    np.testing.assert_array_equal(read_image(path, bits=bits)[:, :, 0], deep >> (bits - 8))
     np.testing.assert_array_equal(read_image(path)[:, :, 0], deep >> 8)
-    Image.fromarray(PICTURE).save(tmp_path / "eight.png")
-    np.testing.assert_array_equal(read_image(tmp_path / "eight.png", bits=bits), PICTURE)
 
 
 @pytest.mark.parametrize("suffix", ["jpg", "png"])

@@ -6,18 +6,19 @@ import numpy as np
 import pytest
 
 from site_agent.errors import InvalidInputError
-from site_agent.eyeblink.blinks.finding import (
-    BlinkSettings,
-    find_blinks,
-    judge_blinks,
-    quality_warnings,
-)
+from site_agent.eyeblink.blinks.finding import BlinkSettings, judge_blinks, quality_warnings
 from site_agent.eyeblink.blinks.statistics import blink_statistics
 from site_agent.eyeblink.openness.signal import calibrate, fraction_eyelid_closure
 from site_agent.eyeblink.records import EyeTrace, mean_of_valid_eyes
 from site_agent.eyeblink.session import range_doubts
 from tests.site_agent.eyeblink.drawn_lids import DrawnLids, LidDrawing, draw_lids
-from tests.site_agent.eyeblink.drawn_traces import Drawing, Float64, draw_trace, trace_of
+from tests.site_agent.eyeblink.drawn_traces import (
+    Drawing,
+    Float64,
+    draw_trace,
+    find_blinks,
+    trace_of,
+)
 from tests.site_agent.eyeblink.matching import match_blinks
 
 

@@ -9,9 +9,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from site_agent.datasets.synthetic.conditioning import draw_conditioning_session
-from site_agent.eyeblink.blinks.finding import blink_of_frame, find_blinks, quality_warnings
+from site_agent.eyeblink.blinks.finding import blink_of_frame, quality_warnings
 from site_agent.eyeblink.openness.traces import read_trace
-from tests.site_agent.eyeblink.drawn_traces import Drawing, draw_trace, trace_of
+from tests.site_agent.eyeblink.drawn_traces import Drawing, draw_trace, find_blinks, trace_of
 from tests.site_agent.eyeblink.matching import match_blinks
 
 RECORDINGS = {

@@ -10,10 +10,8 @@ from hypothesis import strategies as st
 from scipy.signal import savgol_filter
 
 from site_agent.datasets.landmark_schemes import eye_aspect_ratio, eyes_of
-from site_agent.eyeblink.blinks.finding import find_blinks
 from site_agent.eyeblink.conditioning.cr_onset import local_parabolas
 from site_agent.eyeblink.face.landmarks import head_pose, pose_confidence
-from site_agent.eyeblink.openness.sampling import FilterSettings, filtered_trace
 from site_agent.eyeblink.openness.signal import (
     at_usual_pose,
     calibrate,
@@ -25,8 +23,7 @@ from site_agent.eyeblink.openness.signal import (
     without_unjudged,
 )
 from site_agent.eyeblink.records import EyeTrace, FaceColumns, FaceSource, Float64, Gap
-from tests.site_agent.eyeblink.drawn_traces import Drawing, draw_trace, trace_of
-from tests.site_agent.eyeblink.matching import match_blinks
+from tests.site_agent.eyeblink.drawn_traces import Drawing, draw_trace, find_blinks, trace_of
 
 EYE = np.array([[0, 0], [10, 4], [20, 4], [30, 0], [20, -5], [10, -5]], dtype=np.float64)
 
@@ -154,9 +151,6 @@ def test_a_head_that_keeps_still_or_is_not_known_changes_nothing() -> None:
     assert at_usual_pose(unknown) is unknown
 
 
-FILTER = FilterSettings(filter="savgol", filter_ms=120.0)
-
-
 def test_on_an_even_grid_it_is_the_filter_of_savitzky_and_golay() -> None:
     rng = np.random.default_rng(0)
     values = rng.normal(size=300)
@@ -176,22 +170,6 @@ def test_parabolas_pass_unchanged_whatever_the_times(
     filtered = local_parabolas(times_s, values, 0.12)
     assert np.array_equal(np.isnan(filtered), np.isnan(values))
     assert np.nan_to_num(filtered) == pytest.approx(np.nan_to_num(values), abs=1e-6)
-
-
-def test_noise_shrinks_and_blinks_stay() -> None:
-    drawing = Drawing(seconds=40.0, frame_rate_hz=200.0, noise_ear=0.02)
-    trace, intervals = draw_trace(0, drawing)
-    smooth = filtered_trace(trace, FILTER)
-    still = np.abs(np.diff(smooth.ear)).mean() / np.abs(np.diff(trace.ear)).mean()
-    assert still < 0.25
-    blinks = [(blink.onset_s, blink.offset_s) for blink in find_blinks(smooth)]
-    assert match_blinks(blinks, intervals).f1 == 1.0
-
-
-def test_slow_recordings_stay_as_they_are() -> None:
-    trace, _ = draw_trace(0, Drawing(seconds=20.0, frame_rate_hz=30.0))
-    assert np.array_equal(filtered_trace(trace, FILTER).ear, trace.ear)
-    assert filtered_trace(trace, FilterSettings()) is trace
 
 
 def places_of(times: Float64, x_px: Callable[[Float64], Float64]) -> Float64:

@@ -7,12 +7,11 @@ import numpy as np
 import pytest
 
 from site_agent.datasets.synthetic.conditioning import ConditioningDesign, draw_conditioning_session
-from site_agent.eyeblink.blinks.finding import find_blinks
 from site_agent.eyeblink.conditioning.analysis import analyse_conditioning
 from site_agent.eyeblink.openness.signal import calibrate
 from site_agent.eyeblink.session import AnalysedSession, BlinkAnalysisSettings
 from site_agent.eyeblink.session_folder import RecordingStart, SessionLabels, SourceFile
-from tests.site_agent.eyeblink.drawn_traces import trace_of
+from tests.site_agent.eyeblink.drawn_traces import find_blinks, trace_of
 
 
 @pytest.fixture(scope="session")
@@ -39,5 +38,5 @@ def conditioned() -> AnalysedSession:
 @pytest.fixture
 def labelled(conditioned: AnalysedSession) -> AnalysedSession:
     """The same with labels."""
-    labels = SessionLabels("sub-01", "02")
+    labels = SessionLabels("01", "02")
     return replace(conditioned, settings=replace(conditioned.settings, labels=labels))

@@ -6,13 +6,13 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from site_agent.eyeblink.outputs.trace_picture import write_trace_picture
+from site_agent.eyeblink.outputs.trace_picture import trace_figure
 from site_agent.eyeblink.session import AnalysedSession
-from site_agent.pictures.plot_style import CS_COLOUR, US_COLOUR
+from site_agent.pictures.plot_style import CS_COLOUR, US_COLOUR, save_png
 
 
 def drawn(session: AnalysedSession, path: Path) -> np.ndarray:
-    write_trace_picture(session, path)
+    save_png(trace_figure(session), path)
     with Image.open(path) as picture:
         return np.asarray(picture.convert("RGB"))
 

@@ -12,9 +12,9 @@ from site_agent.errors import (
     ReviewActionError,
     ReviewFolderError,
     ReviewOutdatedError,
+    StudyFolderError,
     VideoFileError,
 )
-from site_agent.eyeblink.openness.sampling import FilterSettings
 from site_agent.eyeblink.outputs.registry import write_outputs
 from site_agent.eyeblink.pipeline import TraceFile, run_blink_analysis
 from site_agent.eyeblink.review.actions import Accept, Add, Correct, Delete, Undo, UseFrame
@@ -25,8 +25,6 @@ from site_agent.eyeblink.review.reviewed_session import (
     report_session,
     suggest_blink,
 )
-from site_agent.eyeblink.session import BlinkAnalysisSettings
-from site_agent.eyeblink.session_folder import SessionLabels
 from site_agent.eyeblink.session_reading import read_session
 from tests.site_agent.eyeblink.review.conftest import write_drawn_trace, write_trace_session
 
@@ -197,23 +195,12 @@ def test_the_review_of_an_image_folder_says_that_it_has_no_pictures(trace_sessio
         open_review(trace_session, video=trace_session / "eye.mp4")
 
 
-@pytest.mark.slow
-def test_sessions_with_bids_names_are_reviewed_where_their_files_lie(tmp_path: Path) -> None:
-    dataset = tmp_path / "dataset"
-    for number, (subject, task) in enumerate((("01", "rest"), ("02", "rest"))):
-        source = write_drawn_trace(tmp_path / f"{number}.csv", seed=number, seconds=20.0)
-        labels = SessionLabels(subject, "1", task)
-        run_blink_analysis(
-            TraceFile(source), out_dir=dataset, settings=BlinkAnalysisSettings(labels=labels)
-        )
-    with pytest.raises(ReviewFolderError, match="holds 2 sessions"):
-        open_review(dataset)
-    first, second = sorted(dataset.rglob("*_blinks.csv"))
-    for place, blinks in ((first, first), (dataset / "sub-02", second)):
-        with open_review(place, reviewer="Ada") as review:
-            review.act(Delete(blink_id=1))
-            folder = review.log.path.parent
-        assert folder == blinks.with_name(blinks.name.replace("blinks.csv", "review"))
+def test_results_with_bids_names_of_earlier_versions_are_refused(tmp_path: Path) -> None:
+    folder = tmp_path / "out" / "sub-01" / "beh"
+    folder.mkdir(parents=True)
+    (folder / "sub-01_task-blink_desc-blink_blinks.csv").touch()
+    with pytest.raises(ReviewFolderError, match="a BIDS name"):
+        open_review(tmp_path / "out")
 
 
 @pytest.mark.slow
@@ -246,16 +233,18 @@ def test_a_session_that_is_read_back_is_written_the_same(
     assert len(session.blinks) == len((folder / "blinks.csv").read_text().splitlines()) - 1
 
 
-def test_closure_is_read_back_as_it_was_filtered(tmp_path: Path) -> None:
-    trace = write_drawn_trace(tmp_path / "ear.csv", seed=5, seconds=20.0)
-    settings = BlinkAnalysisSettings(filter=FilterSettings("savgol"))
-    run_blink_analysis(TraceFile(trace), out_dir=tmp_path / "out", settings=settings)
-    session = read_session(tmp_path / "out")
-    with (tmp_path / "out" / "frames.csv").open() as file:
+def test_closure_is_read_back_as_it_was_measured(trace_session: Path) -> None:
+    session = read_session(trace_session)
+    with (trace_session / "frames.csv").open() as file:
         written = [row["fec"] for row in csv.DictReader(file)]
     cells = ["" if math.isnan(value) else f"{value:.5f}" for value in session.fec()]
     assert cells == written
-    assert session.settings == settings
+    path = trace_session / "provenance.json"
+    facts = json.loads(path.read_text())
+    facts["settings"]["filter"] = {"filter": "savgol"}
+    path.write_text(json.dumps(facts))
+    with pytest.raises(StudyFolderError, match="smoothed by a filter of earlier versions"):
+        read_session(trace_session)
 
 
 def test_reviewed_blinks_replace_automatic_ones_beside_them(trace_session: Path) -> None:
