@@ -249,11 +249,10 @@ def _compare_blinks(lab: Path) -> dict[str, int]:
 
 def next_lines(folder: Path, endpoint: str) -> list[str]:
     """Return commands to go on with; the sites know the pool at `endpoint`."""
-    poolctl, test = program_name(), folder / "test"
-    port, lab = urlsplit(endpoint).port, folder / "our-lab"
+    poolctl, lab, port = program_name(), folder / "our-lab", urlsplit(endpoint).port
     return [
-        f"{poolctl} inspect {lab / 'merged.svm'} -o hog.png",
-        f"{poolctl} predict {test / 'faces.xml'} --landmarks {lab / 'refined.dat'} -o found.xml",
+        f"{poolctl} predict {folder / 'test' / 'faces'} --detector {lab / 'merged.svm'} "
+        f"--landmarks {lab / 'refined.dat'} -o found.xml",
         f"{poolctl} blink review {lab / 'blinks'}",
         f"{poolctl} serve --data {folder / 'pool'} --port {port}   # the pool, with all models",
         f"POOL_HOME={lab} {poolctl} models ls   # in another terminal",

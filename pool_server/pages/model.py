@@ -159,7 +159,7 @@ def _commands(version: models.ModelVersionResponse) -> Iterator[tuple[str, str]]
     if version.mergeable_by:
         yield "Merge", f"poolctl merge {version.mergeable_by[0]} {address} MINE -o merged"
     if version.kind == "network":
-        yield "Predict", f"poolctl predict DATA --network {address} -o predicted.csv"
+        yield "Evaluate", f"poolctl evaluate {address} DATA"
     if version.kind == "ert":
         yield "Find blinks", f"poolctl blink session.mp4 --landmarks {address} -o out/"
     if version.kind == "hog-svm":
