@@ -136,7 +136,7 @@ class RoundsServer:
             on_round(report)
         if len(rounds.reports) == total:
             return
-        self._wait_for_sites(0.0 if rounds.reports else _WAIT_S, progress)
+        self._wait_for_sites(progress)
         courier, number = _LiveCourier(self), len(rounds.reports) + 1
         try:
             for report in hold_rounds(rounds.plan, courier, first=number):
@@ -150,9 +150,9 @@ class RoundsServer:
         finally:
             courier.clear()
 
-    def _wait_for_sites(self, wait_s: float, progress: Progress) -> None:
+    def _wait_for_sites(self, progress: Progress) -> None:
         """Wait until all sites are connected, or for a time; at least two must be."""
-        until_s = time.monotonic() + wait_s
+        until_s = time.monotonic() + _WAIT_S
         while missing := set(self.sites) - (connected := set(self.status()["expected"])):
             if time.monotonic() >= until_s:
                 break

@@ -139,7 +139,6 @@ def test_a_killed_site_takes_part_again_in_rounds_that_were_interrupted(tmp_path
         assert serving.returncode != 0
         reports = json.loads((tmp_path / "fedadam" / "rounds.json").read_text())
         federation.start("site-1")
-        # The server waits for all sites before the first round only.
         rounds = run_process(*arguments).data["rounds"]
     missing = {round_["number"]: round_["missing"] for round_ in rounds}
     assert list(missing) == list(range(1, 7))
