@@ -15,6 +15,7 @@ from site_agent import ModelCache, PoolClient
 from site_agent.datasets.gaze.check import open_gaze
 from site_agent.datasets.gaze.generic_layout import write_samples
 from site_agent.errors import PoolClientError
+from site_agent.federated.contribution_ledger import ContributionLedger
 from site_agent.federated.in_process import run_rounds
 from site_agent.federated.plan import make_plan
 from site_agent.networks.modules import new_network
@@ -47,13 +48,11 @@ class Federation:
             for number, site in enumerate(SITES):
                 admin.sites.create(site)
                 token = admin.tokens.create(site, "laptop").secret
-                home = folder / f"home-{site}"
+                cache = ModelCache(folder / f"cache-{site}")
                 self.clients[site] = stack.enter_context(
-                    PoolClient(self.line.url, token, cache=ModelCache(home / "cache"))
+                    PoolClient(self.line.url, token, cache=cache)
                 )
-                self.environments[site] = {
-                    "POOL_ENDPOINT": self.line.url, "POOL_TOKEN": token, "POOL_HOME": str(home),
-                }  # fmt: skip
+                self.environments[site] = {"POOL_ENDPOINT": self.line.url, "POOL_TOKEN": token}
                 write_samples(folder / site, [samples_at(number)])
 
     def contribute(self, key: str, site: str) -> str:
@@ -105,7 +104,16 @@ class Federation:
         ),
     ],
 )
-def test_killed_at_random_moments(tmp_path: Path, rounds: int, kills: tuple[set[str], ...]) -> None:
+def test_killed_at_random_moments(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rounds: int, kills: tuple[set[str], ...]
+) -> None:
+    # Processes of one home draw the order of samples from the same secret.
+    monkeypatch.setenv("POOL_HOME", str(tmp_path / "home"))
+    ledger, key = ContributionLedger(tmp_path / "home" / "rounds"), ""
+
+    def order(site: str, digest: str) -> int:
+        return ledger.order_seed(site, key, digest)
+
     network = new_network("gaze-lenet")
     base = tmp_path / "base.safetensors"
     write_model(network, base)
@@ -119,7 +127,8 @@ def test_killed_at_random_moments(tmp_path: Path, rounds: int, kills: tuple[set[
             method="fedadam", options=OPTIONS, rounds=rounds,
         ).round_id  # fmt: skip
         plan = make_plan("fedadam", OPTIONS, rounds=rounds)
-        for killed, held in zip(kills, run_rounds(network, samples, plan), strict=True):
+        held_rounds = run_rounds(network, samples, plan, order=order)
+        for killed, held in zip(kills, held_rounds, strict=True):
             contribute = federation.contribute_killed if "site" in killed else federation.contribute
             assert contribute(key, "site-a") == held.update_digests["site-a"]
             assert federation.contribute(key, "site-b") == held.update_digests["site-b"]
