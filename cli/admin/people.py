@@ -1,13 +1,16 @@
 """``poolctl admin people``: let people and machines in, change them, shut them out."""
 
+import shlex
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
 
 from cli.frame.errors import UsageError
 from cli.frame.options import Argument, DryRunOption, Option, YesOption, command, group
 from cli.frame.output import Invocation, Reply, TableText, listing
 from pool_server.wire.people import SCOPES, InvitationResponse, TokenResponse, UserResponse
+from site_agent.pool.storage_connection import address_with_pin
 from site_agent.tasks.model_files import whole_id
 
 app = group("Let people and machines in, change their roles, shut them out.")
@@ -164,7 +167,7 @@ def invite(
         f"invitation {invitation.invitation_id} to {invitation.site} "
         f"({role_words(invitation.role, pool_wide=invitation.pool_wide)}), until "
         f"{day(invitation.expires_at)}; it is shown only now, and used once: "
-        f"poolctl auth login {endpoint} --name NAME"
+        f"{_login_command(endpoint)} --name NAME"
     )
     return Reply(invitation, invitation.secret, [invitation.secret])
 
@@ -220,9 +223,15 @@ def token(
         f"token {created.token_id} of {created.site}/{created.name} "
         f"({role_words(created.role, pool_wide=created.pool_wide)}, "
         f"{f'user {created.user}' if created.user else 'owned by the site'}); it is shown only "
-        f"now. Its holder logs in with: poolctl auth login {endpoint}"
+        f"now. Its holder logs in with: {_login_command(endpoint)}"
     )
     return Reply(created, created.secret, [created.secret])
+
+
+def _login_command(endpoint: str) -> str:
+    command = f"poolctl auth login {shlex.quote(address_with_pin(endpoint))}"
+    is_local = urlsplit(endpoint).hostname in {"localhost", "127.0.0.1", "::1"}
+    return command + (" (elsewhere, with this machine's name in it)" if is_local else "")
 
 
 @command(app, "revoke", "admin people revoke 4f1d2c3b4a596877 --yes")

@@ -7,7 +7,7 @@ import typer
 
 from cli.frame.errors import VerificationError
 from cli.frame.options import Argument, FolderArgument, Option, YesOption, command
-from cli.frame.output import Invocation, Reply, TableText
+from cli.frame.output import Invocation, Reply
 from cli.server import DatabaseOptions
 from site_agent.wording import count_words, first_lines, size_words
 
@@ -185,16 +185,16 @@ def fsck(
     damage = [
         f"{problem.subject}: {problem.text}" for problem in findings.problems if problem.is_damage
     ]
-    _refuse_problems(f"{len(damage)} problems", damage)
+    _refuse_problems(count_words(len(damage), "problem"), damage)
     rest = [f"{problem.text}" for problem in findings.problems]
     unknown = sum(problem.kind == "file-unknown" for problem in findings.problems)
-    rows = [
-        ["versions", str(findings.versions)],
-        ["files", f"{findings.files} ({size_words(findings.size_bytes)})"],
-        ["damaged or missing", "0"],
-        ["files without a record", str(unknown)],
-    ]
-    return Reply(findings, [TableText(["what", "value"], rows), *rest[:_MOST_SHOWN]])
+    checked = "is there" if quick else "is whole"
+    verdict = (
+        f"Every file {checked}: {count_words(findings.versions, 'version')}, "
+        f"{count_words(findings.files, 'file')} ({size_words(findings.size_bytes)}); "
+        f"{count_words(unknown, 'file')} without a record."
+    )
+    return Reply(findings, [verdict, *rest[:_MOST_SHOWN]])
 
 
 def _refuse_problems(subject: str, problems: list[str]) -> None:

@@ -53,7 +53,6 @@ def _text(data: dict[str, Any], path: Path) -> list[str | TableText]:
         ["kind", f"{prints.get('kind')} ({data['format']})"],
         ["sha256", data["digest"]],
         ["size", f"{size_words(data['size_bytes'])} ({data['size_bytes']} bytes)"],
-        ["merges by", ", ".join(data["merge_keys"]) or "no method"],
         *[
             [key.replace("_", " "), _short(value)]
             for key, value in prints.items()
@@ -66,7 +65,11 @@ def _text(data: dict[str, Any], path: Path) -> list[str | TableText]:
     if sidecars.recipe is not None:
         count = len(sidecars.recipe.get("inputs", []))
         rows.append(["recipe", f"{sidecars.recipe_file}: {count_words(count, 'model')}"])
-    return [TableText(["what", "value"], rows)]
+    name = data["address"] or path.name
+    methods = ", ".join(data["merge_keys"])
+    verdict = f"{name} is a model of kind {prints.get('kind')}; "
+    verdict += f"it merges by {methods}." if methods else "no method merges it."
+    return [verdict, TableText(["what", "value"], rows)]
 
 
 def _landmark_group(content: Model) -> str | None:

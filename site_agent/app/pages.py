@@ -599,7 +599,7 @@ def _model_name(standings: Sequence[Standing]) -> str:
     used = Counter(
         standing.recording.landmarks for standing in standings if standing.recording.landmarks
     )
-    return Path(used.most_common(1)[0][0]).name if used else ""
+    return ModelCache().name_of(Path(used.most_common(1)[0][0])) if used else ""
 
 
 def _query_job(request: Request, views: Sequence[JobView]) -> JobView | None:

@@ -76,6 +76,7 @@ def _environment() -> Environment:
         "size": size_words,
         "clock": clock_text,
         "plainly": plainly,
+        "named": lambda labels: " · ".join(f"{name} {value}" for name, value in labels.items()),
         "number": number_text,
         "percent": lambda share: f"{100 * (share or 0):.0f}",
         "since": lambda moment: duration_words(max(1.0, time.time() - moment)),

@@ -24,6 +24,7 @@ from site_agent.eyeblink.batch.record import SessionRecord
 from site_agent.eyeblink.review.endpoints import STATIC, review_application
 from site_agent.eyeblink.review.review_session import ReviewSession, open_review
 from site_agent.eyeblink.review.reviewed_session import find_model
+from site_agent.pool.cache import ModelCache
 from site_agent.wording import count_words
 from site_agent.work.files import require_in_place
 
@@ -154,7 +155,8 @@ class Results:
             blinks=_rows(folder / "blinks.csv"), trials=_rows(folder / "trials.csv"), files=files,
             before=order[place - 1].recording if place else None,
             after=order[place + 1].recording if place + 1 < len(order) else None,
-            model=Path(standing.recording.landmarks).name, at_s=request.query_params.get("at", ""),
+            model=ModelCache().name_of(Path(standing.recording.landmarks)),
+            at_s=request.query_params.get("at", ""),
             is_lost=standing.recording.recording in self.lab.watch.lost,
             has_report=(folder / "report.html").is_file(),
             command=f"poolctl blink batch {study.table} -o {study.place}",

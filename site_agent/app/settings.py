@@ -17,7 +17,7 @@ from site_agent.errors import InvalidInputError, NotFoundError, SiteAgentError
 from site_agent.jobs.runner import chosen_slots
 from site_agent.pool import profiles, trust
 from site_agent.pool.joining import Newcomer, join, read_joining
-from site_agent.pool.sent import read_sent, sent_file, sent_verdict
+from site_agent.pool.sent import read_sent, sent_by, sent_file, sent_verdict
 from site_agent.pool.storage_connection import pin_certificate
 from site_agent.rounds.contract import keep_rules, site_rules
 from site_agent.training_record import installed_version
@@ -83,13 +83,16 @@ class LabSettings:
     def _set_join(self, form: dict[str, str]) -> None:
         address, secret = read_joining(form.get("secret", ""))
         if not secret:
-            raise InvalidInputError("it holds no token and no invitation, or not a whole one")
+            raise InvalidInputError("the pasted text holds no whole token or invitation")
         if not (address := form.get("endpoint", "") or address):
-            raise InvalidInputError("it holds no address: fill in the address of the pool, too")
+            raise InvalidInputError("the pasted text names no pool: fill in its address, too")
         name = form.get("user", "")
         if not name and secret.startswith(INVITATION_PREFIX):
-            raise InvalidInputError("this is an invitation: choose your user name, too")
-        join(pin_certificate(address), secret, Newcomer(name) if name else None)
+            raise InvalidInputError(
+                "this is an invitation: choose your user name, and paste the invitation again"
+            )
+        with sent_by("app"):
+            join(pin_certificate(address), secret, Newcomer(name) if name else None)
 
     def _set_leave(self, _form: dict[str, str]) -> None:
         profiles.forget_token(profiles.load_profile().name)

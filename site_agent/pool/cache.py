@@ -145,6 +145,14 @@ class ModelCache:
             if version.get("size_bytes") == size_bytes
         ]
 
+    def name_of(self, path: Path) -> str:
+        """Return the address of a blob, ``site-a/eyes@4``, and of another file its name."""
+        if path == self._blobs / path.name:
+            for _, version in self._references():
+                if version["digest"] == path.name:
+                    return f"{version['site']}/{version['name']}@{version['version']}"
+        return path.name
+
     def entries(self) -> list[CacheEntry]:
         """Return everything in the cache, last used first."""
         addresses: dict[str, set[str]] = {}

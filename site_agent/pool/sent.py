@@ -35,6 +35,7 @@ _TITLES = (
     ("/withdraw", "Withdrawal"),
     ("/files", "File of a secure sum"),
     ("/posts", "Message of a secure sum"),
+    ("/invitations/accept", "User name, to join a pool"),
     (LIVE, "Messages of a live training"),
     (_RELEASE, "Model for a hub or registry"),
 )
@@ -164,7 +165,7 @@ def sent_verdict(items: list[SentItem]) -> str:
     month = datetime.now(UTC).strftime("%Y-%m")
     recent = [item for item in items if item.at.startswith(month)]
     if not recent:
-        return "Nothing has left this machine this month."
+        return "Nothing of the lab has left this machine this month."
     size = size_words(sum(item.file_bytes + item.size_bytes for item in recent))
     pools = Counter(item.pool for item in recent)
     things = count_words(len(recent), "thing")

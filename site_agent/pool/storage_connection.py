@@ -70,6 +70,15 @@ def pin_certificate(address: str) -> str:
     return endpoint
 
 
+def address_with_pin(endpoint: str) -> str:
+    """Return a pool's address for others: with the fingerprint of its certificate, if pinned."""
+    try:
+        pem = _pin_file(endpoint).read_text(encoding="ascii")
+    except FileNotFoundError:
+        return endpoint
+    return f"{endpoint}#sha256={hashlib.sha256(ssl.PEM_cert_to_DER_cert(pem)).hexdigest()}"
+
+
 def pinned_context(url: str) -> ssl.SSLContext | None:
     """Return a context that trusts the pinned certificate alone; None without one."""
     try:

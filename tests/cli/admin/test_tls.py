@@ -55,6 +55,10 @@ def test_a_pinned_certificate_is_the_only_proof(
         assert log_in(address, token).data["pool"] == url
         monkeypatch.delenv("POOL_TOKEN")
         assert poolctl("auth", "whoami", "--json").data["pool"] == url
+        assert poolctl("admin", "sites", "create", "site-a").code == 0
+        for command in (("token", "site-a", "laptop"), ("invite", "site-a")):
+            letter = poolctl("admin", "people", *command).err
+            assert f"poolctl auth login '{address}'" in letter, "a lab logs in by it as it stands"
     port = url.rpartition(":")[2]
     link = poolctl("serve", "--data", tmp_path / "pool", "--show-login", "--json").data
     assert link["login_link"].startswith("https://")

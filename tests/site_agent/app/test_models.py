@@ -262,13 +262,20 @@ def test_settings_are_those_of_the_command_line(app: RunningApp, pool: LivePool)
     assert app.post("/settings/leave").status_code == 303
     assert profiles.load_profile().token == ""
     for text, problem in (
-        ("nonsense", "holds no token and no invitation"),
-        (pool.tokens["site-a"], "fill in the address of the pool"),
+        ("nonsense", "holds no whole token or invitation"),
+        (pool.tokens["site-a"], "fill in its address"),
         (f"{pool.url}/login?invitation=invite_{'x' * 30}", "choose your user name"),
     ):
         assert problem in app.post("/settings/join", secret=text).text
     sent = f"Dear colleague, the token is {pool.tokens['site-a']}\nfor {pool.url}/."
     assert app.post("/settings/join", secret=sent).status_code == 303
+    assert app.post("/settings/leave").status_code == 303
+    with PoolClient(pool.url, pool.admin_token) as admin:
+        invited = admin.invitations.create("site-a", role="viewer").secret
+    answer = app.post("/settings/join", secret=invited, endpoint=pool.url, user="ada")
+    assert answer.status_code == 303
+    newest = read_sent()[0]
+    assert (newest.title, newest.by) == ("User name, to join a pool", "app")
     assert app.post("/settings/leave").status_code == 303
     wrong = app.post("/settings/join", endpoint=pool.url, secret="nonsense" * 4)
     assert wrong.status_code == 422

@@ -82,6 +82,9 @@ def test_references_lead_to_what_the_pool_said(cache: ModelCache) -> None:
     assert cache.recall("pool-8000", ModelAddress("site-a", "face", "3")) is None
     assert cache.recall("other-pool", ModelAddress("site-a", "face", "2")) is None
     assert cache.entries()[0].addresses == ("pool://site-a/face@2",)
+    assert cache.name_of(cache.path_of(digest)) == "site-a/face@2"
+    assert cache.name_of(cache.path_of("0" * 64)) == "0" * 64
+    assert cache.name_of(Path("mine.dat")) == "mine.dat"
 
 
 def test_removing_takes_the_references_along(cache: ModelCache) -> None:
