@@ -1,5 +1,6 @@
 """Drawn faces, and small models trained on them once for all tests that need some."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -7,6 +8,14 @@ import pytest
 from site_agent.datasets.imglab_xml import read_imglab_xml
 from site_agent.datasets.records import FaceDataset
 from tests.made_once import made_once
+
+
+@pytest.fixture
+def own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give a test a home of its own, and no pool from the environment."""
+    for name in [name for name in os.environ if name.startswith("POOL_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("POOL_HOME", str(tmp_path / "home"))
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,4 @@
-"""Receipts of network updates: the verdict names a leak where there is one, and no other."""
+"""Receipts of network updates, and the span attack in updates and sums."""
 
 import hashlib
 from pathlib import Path
@@ -21,16 +21,18 @@ from site_agent.attacks.receipt.networks import GazeSides
 from site_agent.attacks.receipt.pages import write_receipt
 from site_agent.attacks.receipt.probing import probe
 from site_agent.attacks.separation import separation
-from site_agent.attacks.span import layer_inputs
+from site_agent.attacks.span import layer_inputs, span_scores
 from site_agent.datasets.gaze.records import GazeSamples, join_samples
 from site_agent.datasets.synthetic.eye_patches.dataset import RenderSettings, render_person
 from site_agent.datasets.synthetic.eye_patches.persons import Skews
-from site_agent.federated.leak_checks import audit_base
+from site_agent.federated.leak_checks import audit_base, warn_of_span
 from site_agent.federated.local_training import train_contribution
 from site_agent.networks.modules import from_module, new_network, to_module
 
 ONE_STEP = LocalTraining(epochs=1, batch_size=65_536, learning_rate=0.01)
+
 FLOORS = LocalTraining(epochs=2, batch_size=16, learning_rate=0.01)
+
 SITES = 15
 
 pytestmark = pytest.mark.usefixtures("small_lenet")
@@ -280,3 +282,56 @@ def test_right_guesses_refute_small_epsilons_only() -> None:
     assert refuted_epsilon(100, 100, 100, 1e-5, 0.05) > 3
     assert refuted_epsilon(50, 100, 100, 1e-5, 0.05) == 0
     assert refuted_epsilon(100, 100, 100, 0.1, 0.05) == 0, "a large delta explains everything"
+
+
+SPAN_SITES = 5
+
+UNITS = 300
+
+"""Of the first dense layer of the small network."""
+
+
+@pytest.fixture(scope="module")
+def span_persons() -> list[GazeSamples]:
+    settings = RenderSettings(
+        persons=SPAN_SITES + 4,
+        frames_per_person=40,
+        sessions=(1, 1),
+        seed=3,
+        skews=Skews(amount=1.0),
+    )
+    return [render_person(settings, number) for number in settings.numbers]
+
+
+def auc_of(base: StateDict, after: StateDict, members: GazeSamples, others: GazeSamples) -> float:
+    candidates = join_samples([members, others])
+    scores = span_scores(leak_of_network(base, after), candidates)
+    assert list(scores) == ["span of fc1"]
+    is_member = np.arange(len(candidates)) < len(members)
+    return separation(scores["span of fc1"], is_member, resamples=0).auc
+
+
+@pytest.mark.parametrize(("training", "least"), [
+    (LocalTraining(learning_rate=0.002), 0.99), (LocalTraining(), 0.9),
+])  # fmt: skip
+def test_the_span_of_a_sum_tells_the_samples_of_every_site(
+    training: LocalTraining, least: float, span_persons: list[GazeSamples]
+) -> None:
+    base, others = new_network("gaze-lenet", 5), join_samples(span_persons[SPAN_SITES:])
+    updates = [
+        train_contribution(base, "0" * 64, samples, training, site=f"s{n}", round_number=1)
+        for n, samples in enumerate(span_persons[:SPAN_SITES])
+    ]
+    assert sum(len(samples) for samples in span_persons[:SPAN_SITES]) < UNITS
+    alone, summed = apply_update(base, updates[0]), apply_update(base, *updates)
+    assert auc_of(base, alone, span_persons[0], others) >= least
+    for samples in span_persons[:SPAN_SITES]:
+        assert auc_of(base, summed, samples, others) >= least
+    without = apply_update(base, *updates[1:])
+    assert auc_of(base, without, span_persons[0], others) < 0.9
+
+
+def test_sites_with_fewer_samples_than_units_are_warned() -> None:
+    network = new_network("gaze-lenet", 5)
+    assert "fewer than the 300 units" in warn_of_span(network, UNITS - 1)
+    assert warn_of_span(network, UNITS) == ""

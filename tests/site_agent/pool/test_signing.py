@@ -4,7 +4,6 @@ The tests play a compromised pool by writing into its database.
 """
 
 import json
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -44,6 +43,8 @@ from site_agent.pool.verification import chosen_policy
 from tests.aggregators.small_models import make_detector
 from tests.pool_server.pool_driver import PoolDriver, pool_in_thread
 
+pytestmark = pytest.mark.usefixtures("own_home")
+
 
 @pytest.fixture(scope="module")
 def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PoolDriver]:
@@ -51,13 +52,6 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PoolDriver]:
     rights = "download,merge,redistribute"
     with pool_in_thread(tmp_path_factory.mktemp("pool"), default_rights=rights) as pool:
         yield pool
-
-
-@pytest.fixture(autouse=True)
-def _own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [name for name in os.environ if name.startswith("POOL_")]:
-        monkeypatch.delenv(name)
-    monkeypatch.setenv("POOL_HOME", str(tmp_path / "home"))
 
 
 class Lab:

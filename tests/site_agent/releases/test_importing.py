@@ -1,6 +1,5 @@
 """Models come into a pool from another one, and unfit ones are refused."""
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,18 +17,13 @@ from tests.pool_server.pool_driver import PoolDriver, pool_in_thread
 from tests.pool_server.signatures.signers import register
 from tests.site_agent.releases.made_releases import KEY, MOMENT, record_of, signed
 
+pytestmark = pytest.mark.usefixtures("own_home")
+
 
 @pytest.fixture(scope="module")
 def there(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PoolDriver]:
     with pool_in_thread(tmp_path_factory.mktemp("there")) as pool:
         yield pool
-
-
-@pytest.fixture(autouse=True)
-def _own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [name for name in os.environ if name.startswith("POOL_")]:
-        monkeypatch.delenv(name)
-    monkeypatch.setenv("POOL_HOME", str(tmp_path / "home"))
 
 
 @pytest.fixture

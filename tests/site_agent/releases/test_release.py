@@ -2,7 +2,6 @@
 
 import base64
 import json
-import os
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -34,6 +33,9 @@ from tests.site_agent.releases.registry_server import PASSWORD, registry_server
 PARENT, CHILD = network_bytes(seed=1), network_bytes(seed=2)
 DOI = "10.5281/zenodo.1234567"
 HUB_TOKEN = "hf_a_token_for_tests_only"
+
+
+pytestmark = pytest.mark.usefixtures("own_home")
 
 
 @dataclass(frozen=True)
@@ -99,13 +101,6 @@ def test_a_record_in_the_form_of_the_first_release_is_read(tmp_path: Path) -> No
     path.write_bytes(canonical_json(fields) + b"\n")
     assert parse_record(path) == record
     assert b'"evaluations":[]' in record_bytes(record)
-
-
-@pytest.fixture(autouse=True)
-def _own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [name for name in os.environ if name.startswith("POOL_")]:
-        monkeypatch.delenv(name)
-    monkeypatch.setenv("POOL_HOME", str(tmp_path / "home"))
 
 
 @pytest.fixture(scope="module")
