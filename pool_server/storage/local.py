@@ -5,7 +5,7 @@
     uploads/<upload id>/000001              a part that has arrived
     uploads/<upload id>/000002.<random>.tmp a part that is arriving
     uploads/<upload id>/assembled           the whole file, its digest verified
-    uploads/<upload id>/assembled.<...>.tmp the first parts, joined while others arrive
+    uploads/<upload id>/assembled.<...>.tmp the parts, while they are joined
     uploads/<digest>.<random>.tmp           a file of this machine that is being stored
     blobs/ab/ab12...                        a published file, named by its digest
 
@@ -16,14 +16,11 @@ one, so that publishing copies nothing.
 
 import errno
 import hashlib
-import logging
 import os
 import re
 import secrets
 import shutil
-import threading
-from collections.abc import Callable, Collection, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -49,8 +46,6 @@ class LocalStorage:
         with translate_errors("prepare the folder"):
             for place in (self.uploads, self.blobs):
                 place.mkdir(parents=True, exist_ok=True, mode=0o700)
-        self._joiners: dict[str, PartJoiner] = {}
-        self._joining = ThreadPoolExecutor(1, thread_name_prefix="join")
 
     @property
     def takes_parts(self) -> bool:
@@ -85,24 +80,7 @@ class LocalStorage:
     def open_part(self, handle: str, number: int, size_bytes: int) -> "LocalPartWriter":
         folder = self._upload_folder(handle)
         with translate_errors("open a part"), treat_missing_as_given_up():
-            return LocalPartWriter(
-                part_file(folder, number),
-                number,
-                size_bytes,
-                lambda: self._join_ahead(handle, number),
-            )
-
-    def _join_ahead(self, handle: str, number: int) -> None:
-        """Join parts while others arrive; an only part is not copied at all."""
-        if number > 1 and handle not in self._joiners:
-            for other in list(self._joiners):
-                if not (self.uploads / other).exists():
-                    self._joiners.pop(other, None)
-            folder = self._upload_folder(handle)
-            joiner = PartJoiner(folder, temporary_name(folder / ASSEMBLED))
-            self._joiners.setdefault(handle, joiner)
-        if (begun := self._joiners.get(handle)) is not None:
-            self._joining.submit(begun.join_ahead)
+            return LocalPartWriter(part_file(folder, number), number, size_bytes)
 
     def received_parts(self, handle: str) -> Mapping[int, int]:
         folder = self._upload_folder(handle)
@@ -127,7 +105,7 @@ class LocalStorage:
         parts = [part_file(folder, number) for number in range(1, part_count + 1)]
         target = folder / ASSEMBLED
         temporary = temporary_name(target)
-        with translate_errors("assemble a file"):
+        with translate_errors("assemble a file"), treat_missing_as_given_up():
             missing = [int(part.name) for part in parts if not part.exists()]
             if missing:
                 raise errors.UploadIncompleteError(
@@ -135,19 +113,14 @@ class LocalStorage:
                     hint="Send them, then complete the upload again.",
                     details={"missing": missing},
                 )
-            joiner = self._joiners.pop(handle, None) or PartJoiner(folder, temporary)
             try:
                 joined_digest = link_and_hash(parts[0], temporary) if part_count == 1 else None
-                if joined_digest is None and (joined_digest := joiner.finish(part_count)) != digest:
-                    # A part may have been sent again after it was joined.
-                    joiner.end()
-                    joiner = PartJoiner(folder, temporary)
-                    joined_digest = joiner.finish(part_count)
-                contract.require_digest(joined_digest or "of a part that went missing", digest)
-                joiner.target.replace(target)
+                if joined_digest is None:
+                    joined_digest = copy_and_hash(parts, temporary)
+                contract.require_digest(joined_digest, digest)
+                temporary.replace(target)
                 flush_folder(folder)
             finally:
-                joiner.end()
                 temporary.unlink(missing_ok=True)
 
     def publish(self, handle: str, digest: str) -> None:
@@ -164,8 +137,6 @@ class LocalStorage:
             flush_folder(self.blobs)
 
     def discard(self, handle: str) -> None:
-        if (joiner := self._joiners.pop(handle, None)) is not None:
-            joiner.end()
         with translate_errors("discard an upload"), suppress(FileNotFoundError):
             shutil.rmtree(self._upload_folder(handle))
 
@@ -177,9 +148,7 @@ class LocalStorage:
                 return
             blob.parent.mkdir(exist_ok=True, mode=0o700)
             try:
-                with temporary.open("xb", buffering=0) as file:
-                    contract.require_digest(copy_and_hash(source, file), digest)
-                    os.fdatasync(file.fileno())
+                contract.require_digest(copy_and_hash([source], temporary), digest)
                 temporary.replace(blob)
             finally:
                 temporary.unlink(missing_ok=True)
@@ -268,12 +237,9 @@ class LocalStorage:
 class LocalPartWriter(contract.CheckedWriter):
     """Writes one part to a temporary file next to its final name."""
 
-    def __init__(
-        self, target: Path, number: int, size_bytes: int, when_kept: Callable[[], None]
-    ) -> None:
+    def __init__(self, target: Path, number: int, size_bytes: int) -> None:
         super().__init__(contract.PartCheck(number, size_bytes))
         self._target = target
-        self._when_kept = when_kept
         self._temporary = temporary_name(target)
         self._file = self._temporary.open("xb", buffering=0)
 
@@ -295,7 +261,6 @@ class LocalPartWriter(contract.CheckedWriter):
             with treat_missing_as_given_up():
                 self._temporary.replace(self._target)
                 flush_folder(self._target.parent)
-            self._when_kept()
 
     def discard(self) -> None:
         if self._file is not None:
@@ -352,13 +317,16 @@ def link_or_rename(source: Path, target: Path) -> None:
         source.replace(target)
 
 
-def copy_and_hash(source: Path, target: BinaryIO) -> str:
-    """Append a file to an open one and return its SHA-256."""
+def copy_and_hash(sources: Iterable[Path], target: Path) -> str:
+    """Write files one after another to a new one, flush it, and return its SHA-256."""
     digest, buffer = hashlib.sha256(), memoryview(bytearray(BUFFER_BYTES))
-    with source.open("rb", buffering=0) as file:
-        while count := file.readinto(buffer):
-            digest.update(buffer[:count])
-            write_all(target, buffer[:count])
+    with target.open("xb", buffering=0) as output:
+        for source in sources:
+            with source.open("rb", buffering=0) as file:
+                while count := file.readinto(buffer):
+                    digest.update(buffer[:count])
+                    write_all(output, buffer[:count])
+        os.fdatasync(output.fileno())
     return digest.hexdigest()
 
 
@@ -374,69 +342,9 @@ def link_and_hash(part: Path, target: Path) -> str | None:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-log = logging.getLogger("pool_server.uploads")
-
 BUFFER_BYTES = 1024 * 1024
 
 
 def part_file(folder: Path, number: int) -> Path:
     """Return where a part of an upload lies that has arrived."""
     return folder / f"{number:06d}"
-
-
-class PartJoiner:
-    """A file that grows by the parts of one upload in their order, and its SHA-256.
-
-    Nothing rests on it: it may be behind, or have a part that was sent again since. A file
-    with the wrong digest in the end is joined again.
-    """
-
-    def __init__(self, folder: Path, target: Path) -> None:
-        self.target = target
-        self._folder = folder
-        self._count = 0
-        self._size_bytes = 0
-        self._hash = hashlib.sha256()
-        self._lock = threading.Lock()
-        self._is_over = False
-
-    def join_ahead(self) -> None:
-        """Append the parts received so far, unless joining is over; failures are left for later."""
-        try:
-            with self._lock:
-                self._join()
-        except OSError as error:
-            self._is_over = True
-            log.info("parts of %s are joined when all are there: %s", self._folder, error)
-
-    def finish(self, part_count: int) -> str | None:
-        """Append the parts that are left and return the SHA-256; None where one was missing."""
-        with self._lock:
-            self._join()
-            is_whole = self._count == part_count and not self._is_over
-            self._is_over = True
-            return self._hash.hexdigest() if is_whole else None
-
-    def end(self) -> None:
-        """Append no more, and remove the file."""
-        self._is_over = True
-        with self._lock:
-            self.target.unlink(missing_ok=True)
-
-    def _join(self) -> None:
-        if self._is_over:
-            return
-        buffer = memoryview(bytearray(BUFFER_BYTES))
-        with self.target.open("ab", buffering=0) as output:
-            if output.tell() != self._size_bytes:
-                # A sweep took it for left over.
-                self._is_over = True
-                return
-            while not self._is_over and part_file(self._folder, self._count + 1).exists():
-                with part_file(self._folder, self._count + 1).open("rb", buffering=0) as source:
-                    while count := source.readinto(buffer):
-                        self._hash.update(buffer[:count])
-                        write_all(output, buffer[:count])
-                        self._size_bytes += count
-                self._count += 1
-            os.fdatasync(output.fileno())

@@ -5,8 +5,6 @@ import io
 import json
 import os
 import re
-from collections import deque
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass
 from typing import Any, BinaryIO
@@ -18,11 +16,7 @@ from pool_server.errors import StorageFailedError
 from pool_server.storage import contract, s3_bucket
 from pool_server.storage.scratch import ScratchFolder, write_all
 
-# One connection to an object store gives a fraction of what several give, and each request costs.
-# Pieces that wait for a slow disk, or for those before them, stay in memory: few of them may.
-# Not boto3's own transfer: with four in memory its first piece waits for the fifth, and the fifth
-# for the first.
-PIECE_BYTES, MOST_PIECES = 4 * 1024 * 1024, 4
+PIECE_BYTES = 4 * 1024 * 1024
 # boto3 repeats requests, but not the reading of an answer that breaks off.
 READ_ATTEMPTS = 4
 _BROKEN_OFF = (BotoCoreError, urllib3.exceptions.HTTPError, ConnectionError, TimeoutError)
@@ -110,27 +104,11 @@ def fetch_and_hash(bucket: s3_bucket.S3Bucket, key: str, file: BinaryIO) -> str:
     if size_bytes is None:
         raise StorageFailedError(f"cannot read {key}: the bucket has no such object")
     file.seek(0)
-    pieces: deque[Future[bytes]] = deque()
-    with ThreadPoolExecutor(MOST_PIECES) as threads:
-        for start in range(0, size_bytes, PIECE_BYTES):
-            end = min(start + PIECE_BYTES, size_bytes)
-            pieces.append(threads.submit(_read_piece, bucket, key, start, end))
-            if len(pieces) == MOST_PIECES:
-                _take(pieces.popleft().result(), file, digest)
-        while pieces:
-            _take(pieces.popleft().result(), file, digest)
+    with ObjectReader(bucket, key, size_bytes) as reader:
+        while piece := reader.read(PIECE_BYTES):
+            write_all(file, piece)
+            digest.update(piece)
     return digest.hexdigest()
-
-
-def _read_piece(bucket: s3_bucket.S3Bucket, key: str, start: int, end: int) -> bytes:
-    with ObjectReader(bucket, key, end) as reader:
-        reader.seek(start)
-        return reader.read(end - start)
-
-
-def _take(piece: bytes, file: BinaryIO, digest: "hashlib._Hash") -> None:
-    write_all(file, piece)
-    digest.update(piece)
 
 
 class S3PartWriter(contract.CheckedWriter):

@@ -3,7 +3,6 @@
 import errno
 import os
 import resource
-import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -16,11 +15,8 @@ from tests.conformance.storage import (
     DIGEST,
     PARTS,
     UPLOAD,
-    WHOLE,
     StorageLaws,
     begin,
-    publish,
-    send,
     send_all,
     write_and_finish,
 )
@@ -70,47 +66,6 @@ def test_publishing_copies_nothing(tmp_path: Path) -> None:
         inode = path.stat().st_ino
     storage.publish(handle, DIGEST)
     assert (tmp_path / "blobs" / DIGEST[:2] / DIGEST).stat().st_ino == inode
-
-
-def send_first_two(folder: Path) -> tuple[LocalStorage, str, Path]:
-    """Send all parts but the last; also gives the file to which they are joined meanwhile."""
-    storage = LocalStorage(folder)
-    handle = begin(storage)
-    for number in (1, 2):
-        send(storage, handle, number, PARTS[number - 1])
-    end_s = time.monotonic() + 540
-    while True:
-        joined = list(folder.rglob("assembled.*.tmp"))
-        if joined and joined[0].stat().st_size == len(PARTS[0] + PARTS[1]):
-            return storage, handle, joined[0]
-        assert time.monotonic() < end_s
-
-
-def test_parts_are_joined_while_others_are_to_come(tmp_path: Path) -> None:
-    storage, handle, joined = send_first_two(tmp_path)
-    inode = joined.stat().st_ino
-    send(storage, handle, 3, PARTS[2])
-    with storage.assembled(handle, len(PARTS), DIGEST) as path:
-        assert path.read_bytes() == WHOLE
-        assert path.stat().st_ino == inode
-    storage.discard(handle)
-    assert not list((tmp_path / "uploads").iterdir())
-
-
-def test_a_part_sent_again_after_it_was_joined_counts(tmp_path: Path) -> None:
-    storage, handle, _ = send_first_two(tmp_path)
-    changed = [b"z" * len(PARTS[0]), *PARTS[1:]]
-    send(storage, handle, 1, changed[0])
-    send(storage, handle, 3, changed[2])
-    publish(storage, handle, b"".join(changed))
-
-
-def test_what_was_joined_may_be_lost(tmp_path: Path) -> None:
-    storage, handle, joined = send_first_two(tmp_path)
-    joined.unlink()
-    send(storage, handle, 3, PARTS[2])
-    publish(storage, handle)
-    assert not list(tmp_path.rglob("*.tmp"))
 
 
 @pytest.mark.parametrize(
