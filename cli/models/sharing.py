@@ -9,8 +9,7 @@ from cli.frame.output import Invocation, Reply, TableText
 from cli.models.records import state_words
 from cli.options.versions import VisibilityOption
 from pool_server.wire.models import DeletionResponse, ModelVersionResponse, SharingResponse
-from site_agent.pool.client import ModelQuery, parse_address
-from site_agent.wording import count_words
+from site_agent.pool.client import parse_address
 
 app = options.single()
 
@@ -171,48 +170,31 @@ def quarantine(
         return _reply(pool.models.quarantine(address, reason))
 
 
-@options.command(
-    app, "rm", "models rm site-a/face-68@2", "models rm site-a/tryout --all-versions -y"
-)
+@options.command(app, "rm", "models rm site-a/face-68@2")
 def rm(
     invocation: Invocation,
     address: options.VersionArgument,
     *,
-    all_versions: Annotated[
-        bool, options.Option("Delete the whole model; give ADDRESS without a version.")
-    ] = False,
     despite_descendants: Annotated[
         bool, options.Option("Delete it although other models were made from it.")
     ] = False,
     yes: options.YesOption = False,
     dry_run: options.DryRunOption = False,
 ) -> Reply:
-    """Delete a version of your own, or a model with all its versions, permanently.
+    """Delete a version of your own permanently.
 
-    Names and version numbers are never reused. To warn its users, withdraw it instead: a
-    withdrawal follows the model through all merges.
+    Version numbers are never reused. To warn its users, withdraw it instead: a withdrawal follows
+    the model through all merges.
     """
-    where = parse_address(address)
-    if all_versions and where.reference:
-        raise UsageError(f"{address}: --all-versions deletes the model; leave @... out")
-    if not all_versions and not where.reference:
-        raise UsageError(f"{address}: name the version (@...), or give --all-versions")
+    if not parse_address(address).reference:
+        raise UsageError(f"{address}: name the version (@...); each is deleted by itself")
     with invocation.pool() as pool:
-        if all_versions:
-            query = ModelQuery(site=where.site, name=where.name, state="any")
-            versions = list(pool.models.find(query))
-            what = f"{where.site}/{where.name} with {count_words(len(versions), 'version')}"
-        else:
-            versions = [pool.version(where)]
-            what = versions[0].address
+        version = pool.version(address)
         if dry_run:
-            data = {"deleted": [], "would_delete": [version.address for version in versions]}
-            return Reply(data, f"would delete {what}")
-        invocation.confirm(f"Delete {what} permanently?", assume_yes=yes)
-        if all_versions:
-            deletion = pool.models.delete_model(where, force=despite_descendants)
-        else:
-            deletion = pool.models.delete_version(versions[0].address, force=despite_descendants)
+            data = {"deleted": [], "would_delete": [version.address]}
+            return Reply(data, f"would delete {version.address}")
+        invocation.confirm(f"Delete {version.address} permanently?", assume_yes=yes)
+        deletion = pool.models.delete_version(version.address, force=despite_descendants)
     return Reply(deletion, _deletion_lines(deletion), deletion.deleted)
 
 
@@ -224,7 +206,7 @@ def _deletion_lines(deletion: DeletionResponse) -> list[str]:
         )
     if deletion.file_remains:
         lines.append("its file stays: another version has the same bytes")
-    return lines or ["there was no version to delete; the name is gone"]
+    return lines
 
 
 def _reply(version: ModelVersionResponse) -> Reply:

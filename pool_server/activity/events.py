@@ -25,7 +25,6 @@ TITLES = {
     "key.imported": "A key of your site came with an export from {origin}",
     "key.registered": "The key {name} of your site was registered",
     "key.revoked": "The key {subject} of your site was revoked: {reason}",
-    "model.deleted": "The model {subject} was deleted",
     "model.shared": "{by} shares {subject} with your site",
     "round.asked": "{by} asks your site to join a round on {base}",
     "version.changed": "The description of {subject} changed",

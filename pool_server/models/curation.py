@@ -8,17 +8,16 @@ from sqlalchemy import exists, literal, select, update
 from sqlalchemy.orm import Session, aliased
 
 from pool_server.activity.events import write_event
-from pool_server.database.records import ModelRecord, ModelVersionRecord, RoundRecord, now_utc
+from pool_server.database.records import ModelVersionRecord, RoundRecord
 from pool_server.errors import ConflictError, NotAllowedError
 from pool_server.http.audit import record_act
 from pool_server.http.identity import Caller, Curator, Uploader, needs
-from pool_server.http.parameters import ModelName, SiteName
 from pool_server.http.session import Parts, WritingSession
 from pool_server.registry import access
 from pool_server.registry import repository as registry
 from pool_server.registry.repository import descendants_of
 from pool_server.registry.responses import describe_version
-from pool_server.registry.service import VersionToChange, get_model
+from pool_server.registry.service import VersionToChange
 from pool_server.registry.withdrawal_status import address_of, subject_of
 from pool_server.signatures.statements import require_signed
 from pool_server.wire import models
@@ -102,7 +101,7 @@ def delete_version(
     caller.require_role("contributor", site)
     registry.lock_state(session, version)
     heirs = find_descendants(session, version.digest)
-    _require_deletable(session, subject_of(version), [version.id], heirs, force=force)
+    _require_deletable(session, version, heirs, force=force)
     _delete(session, caller, version)
     if caller.site != site:
         write_event(session, version.model.site_id, "version.deleted", address_of(version))
@@ -110,52 +109,6 @@ def delete_version(
         deleted=[address_of(version)],
         descendants=sorted(registry.visible_homes(session, caller, heirs)),
         file_remains=is_elsewhere(session, caller, version),
-    )
-
-
-@router.delete(
-    "/models/{site}/{name}", summary="Delete a model", dependencies=[needs("models:write")]
-)
-def delete_model(
-    caller: Uploader, session: WritingSession, site: SiteName, name: ModelName, force: Force = False
-) -> models.DeletionResponse:
-    """Delete a model with all its versions; its name is never used again."""
-    model = get_model(session, caller, site, name)
-    caller.require_role("contributor", model.site.name)
-    registry.lock_model(session, model)
-    # Looked up again under the lock: another request may have deleted the model meanwhile.
-    get_model(session, caller, site, name)
-    versions = session.scalars(
-        select(ModelVersionRecord)
-        .where(ModelVersionRecord.model_id == model.id, ModelVersionRecord.state != access.DELETED)
-        .order_by(ModelVersionRecord.number)
-        .with_for_update()
-    ).all()
-    for version in versions:
-        version.model = model
-    heirs = sorted(
-        {
-            digest
-            for version in versions
-            for digest in find_descendants(session, version.digest, model.id)
-        }
-    )
-    ids = [version.id for version in versions]
-    _require_deletable(session, f"{site}/{name}", ids, heirs, force=force)
-    remains = False
-    for version in versions:
-        _delete(session, caller, version)
-        remains = remains or is_elsewhere(session, caller, version)
-    session.execute(
-        update(ModelRecord).where(ModelRecord.id == model.id).values(deleted_at=now_utc())
-    )
-    record_act(session, caller, "model.delete", f"{site}/{name}", versions=len(versions))
-    if caller.site != site:
-        write_event(session, model.site_id, "model.deleted", f"pool://{site}/{name}")
-    return models.DeletionResponse(
-        deleted=[address_of(version) for version in versions],
-        descendants=sorted(registry.visible_homes(session, caller, heirs)),
-        file_remains=remains,
     )
 
 
@@ -209,11 +162,12 @@ def _require_not_quarantined(session: Session, caller: Caller, version: ModelVer
 
 
 def _require_deletable(
-    session: Session, subject: str, version_ids: Sequence[int], heirs: Sequence[str], *, force: bool
+    session: Session, version: ModelVersionRecord, heirs: Sequence[str], *, force: bool
 ) -> None:
+    subject = subject_of(version)
     key = session.scalar(
         select(RoundRecord.key)
-        .where(RoundRecord.base_version_id.in_(version_ids), RoundRecord.state.in_(OPEN_ROUNDS))
+        .where(RoundRecord.base_version_id == version.id, RoundRecord.state.in_(OPEN_ROUNDS))
         .limit(1)
     )
     if key is not None:
@@ -234,12 +188,10 @@ def _require_deletable(
         )
 
 
-def find_descendants(
-    session: Session, digest: str, other_than_model: int | None = None
-) -> Sequence[str]:
+def find_descendants(session: Session, digest: str) -> Sequence[str]:
     """Return the digests of all files in the pool that were made from a file, visible or not."""
     tree = descendants_of(literal(digest))
-    query = (
+    return session.scalars(
         select(ModelVersionRecord.digest)
         .where(
             ModelVersionRecord.digest.in_(select(tree.c.digest)),
@@ -248,10 +200,7 @@ def find_descendants(
         )
         .distinct()
         .order_by(ModelVersionRecord.digest)
-    )
-    if other_than_model is not None:
-        query = query.where(ModelVersionRecord.model_id != other_than_model)
-    return session.scalars(query).all()
+    ).all()
 
 
 def is_elsewhere(session: Session, caller: Caller, version: ModelVersionRecord) -> bool:

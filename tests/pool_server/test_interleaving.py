@@ -106,24 +106,6 @@ def test_a_withdrawal_and_a_deletion(pool: PoolDriver) -> None:
     assert listed.json()["items"] == []
 
 
-def test_a_new_version_and_the_deletion_of_its_model(pool: PoolDriver) -> None:
-    home, content = pool.member(SITE), network_bytes()
-    upload(home, f"{SITE}/met-line")
-    opened = announce(home, f"{SITE}/met-line", content).json()
-    send_parts(home, opened, content)
-
-    def delete(session: Session) -> None:
-        curation.delete_model(ADMIN, session, SITE, "met-line")
-
-    completed, deleted = overtaken(
-        pool, delete, lambda: complete(home, opened), lambda: home.delete(f"{MODELS}/met-line")
-    )
-    assert error_of(completed) == (409, "model_deleted")
-    assert error_of(deleted) == (404, "model_not_found"), "once"
-    listed = home.get("/api/v1/models", params={"name": "met-line", "state": "any"})
-    assert listed.json()["items"] == []
-
-
 def test_a_round_and_the_deletion_of_its_base(pool: PoolDriver) -> None:
     home, _ = pool.member(SITE), pool.member("met-partner")
     upload(home, f"{SITE}/met-base", bytes(encode_model(make_predictor(61))))

@@ -88,22 +88,16 @@ class Models(connection.Resource):
 
     def delete_version(self, address: Address, *, force: bool = False) -> models.DeletionResponse:
         """Delete a version for good; one that something was made from only with `force`."""
-        return self._delete(requests.version_path(address), force=force)
-
-    def delete_model(self, address: Address, *, force: bool = False) -> models.DeletionResponse:
-        """Delete a model with all its versions; its name is never used again."""
-        return self._delete(requests.model_path(address), force=force)
+        # Repeated, it would find nothing.
+        path = requests.version_path(address)
+        response = self._pool.send("DELETE", path, params={"force": force}, repeatable=False)
+        return self._pool.read(response, models.DeletionResponse)
 
     def _act(
         self, address: Address, act: str, request: models.QuarantineRequest | None = None
     ) -> models.ModelVersionResponse:
         path = f"{requests.version_path(address)}/{act}"
         return self._pool.post(path, models.ModelVersionResponse, request)
-
-    def _delete(self, path: str, *, force: bool) -> models.DeletionResponse:
-        # Repeated, it would find nothing.
-        response = self._pool.send("DELETE", path, params={"force": force}, repeatable=False)
-        return self._pool.read(response, models.DeletionResponse)
 
     # -- cards ----------------------------------------------------------------------------
 

@@ -157,5 +157,8 @@ def test_acts_beyond_the_scopes_of_a_token_are_recorded_as_well(pool: PoolDriver
 
 def test_looking_leaves_no_entry_nor_do_strangers(pool: PoolDriver) -> None:
     assert pool.member("refused-d", "viewer").get("/api/v1/tokens").status_code == 403
-    assert pool.client("pool_unknown").delete("/api/v1/models/refused-d/x").status_code == 401
+    assert (
+        pool.client("pool_unknown").delete("/api/v1/models/refused-d/x/versions/1").status_code
+        == 401
+    )
     assert read(pool.admin, site="refused-d", action="request") == []

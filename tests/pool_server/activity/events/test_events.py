@@ -84,7 +84,7 @@ def test_events_of_many_processes_arrive_in_order_without_gaps(pool: PoolDriver)
 
 
 def test_every_kind_of_event_has_a_sentence() -> None:
-    assert {"version.flagged", "key.revoked", "model.deleted"} <= kinds_in_source()
+    assert {"version.flagged", "key.revoked"} <= kinds_in_source()
     steps = {f"version.{step.word}" for step in (PUBLISH, QUARANTINE, RELEASE)}
     assert kinds_in_source() | steps == set(TITLES)
     assert describe_event("version.sung", "pool://a/b@1", {}) == "version.sung: a/b@1"

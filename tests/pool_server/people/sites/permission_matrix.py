@@ -91,7 +91,6 @@ POST   403 404 200 200 200 200 ~/models/{site}/{name}/versions/{reference}/publi
 POST   403 403 403 200 200 200 ~/models/{site}/{name}/versions/{reference}/quarantine
 POST   403 403 403 200 200 200 ~/models/{site}/{name}/versions/{reference}/release
 DELETE 403 403 200 200 200 200 ~/models/{site}/{name}/versions/{reference}
-DELETE 403 403 200 200 200 200 ~/models/{site}/{name}
 GET    200 200 200 200 200 200 ~/models/{site}/{name}/versions/{reference}/card
 PUT    403 403 200 200 200 200 ~/models/{site}/{name}/versions/{reference}/card
 GET    200 200 200 200 200 200 ~/models/{site}/{name}/versions/{reference}/receipts
