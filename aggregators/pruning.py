@@ -27,18 +27,12 @@ def weights_of_layers(network: StateDict, layers: Literal["linear", "convolution
     ]
 
 
-def prune(
-    network: StateDict,
-    names: Sequence[str],
-    fraction: float,
-    scope: Literal["layer", "global"] = "layer",
-) -> StateDict:
-    """Return the network with its weights of least magnitude (L1) set to zero.
+def prune(network: StateDict, names: Sequence[str], fraction: float) -> StateDict:
+    """Return the network with the weights of least magnitude (L1) of each entry set to zero.
 
     `names`: Entries to prune; `weights_of_layers` names those of linear layers or convolutions.
     `fraction`: Of the weights, 0 to 1; rounded to a whole number of weights. Of equal magnitudes,
-    those that come first are set to zero. `scope`: Whether each entry loses this fraction, or all
-    entries together.
+    those that come first are set to zero.
 
     Notes
     -----
@@ -51,21 +45,13 @@ def prune(
         if name not in network.infos or network.infos[name].dtype not in _FLOAT_DTYPES:
             raise OptionError(f"found no floating-point entry {name!r} in the network")
     pruned: dict[str, NDArray[np.generic]] = dict(network.tensors)
-    groups = [list(names)] if scope == "global" else [[name] for name in names]
-    for group in groups:
-        if not group:
-            continue
-        flat = [np.array(network.tensors[name]).reshape(-1) for name in group]
-        magnitudes: Float64 = np.abs(np.concatenate(flat).astype(np.float64))
+    for name in names:
+        values = np.array(network.tensors[name]).reshape(-1)
+        magnitudes: Float64 = np.abs(values.astype(np.float64))
         # Stable: of equal magnitudes the first go, so the same network gives the same bytes
         # everywhere.
-        gone = np.argsort(magnitudes, kind="stable")[: round(fraction * len(magnitudes))]
-        kept = np.ones(len(magnitudes), dtype=bool)
-        kept[gone] = False
-        ends = np.cumsum([len(weights) for weights in flat])
-        for name, values, part in zip(group, flat, np.split(kept, ends[:-1]), strict=True):
-            values[~part] = 0
-            pruned[name] = values.reshape(network.infos[name].shape)
+        values[np.argsort(magnitudes, kind="stable")[: round(fraction * len(values))]] = 0
+        pruned[name] = values.reshape(network.infos[name].shape)
     return StateDict(pruned, network.infos, network.metadata)
 
 

@@ -6,8 +6,8 @@ time, decides whether the others get processes of their own; `detection` and `la
 model over all images, several at once (`site_agent.faces.models`), `gaze` one network over
 all samples, and compare the result with annotations; `landmark_scores` makes means of that,
 and `bootstrap_intervals` intervals, by resampling images: other images would have given other
-scores. `report` writes them as JSON, CSV, Markdown and, by `plots`, pictures. With ``--post`` the
-command sends the scores to the pool, images never.
+scores. `report` writes them as JSON, CSV and pictures. With ``--post`` the command sends the
+scores to the pool, images never.
 """
 
 from collections.abc import Callable
