@@ -255,23 +255,16 @@ def _signature(pool: PoolClient, version: ModelVersionResponse) -> tuple[str, st
 )
 def lineage(
     invocation: Invocation,
-    address: Annotated[str, Argument("[SITE/]NAME[@VERSION], or sha256:DIGEST.", "ADDRESS")],
+    address: Annotated[str, Argument("[SITE/]NAME[@VERSION].", "ADDRESS")],
     *,
     long: Annotated[bool, Option("With --json: include the recipe of every model.")] = False,
 ) -> Reply:
     """Show the inputs of a merged model, and the models merged from it.
 
-    Withdrawn models, and models that contain one, are marked. The pool may know a file that it does
-    not have from recipes; give its digest.
+    Withdrawn models, and models that contain one, are marked.
     """
     with invocation.pool() as pool:
-        if address.startswith("sha256:"):
-            digest = address.removeprefix("sha256:")
-            if not re.fullmatch(r"[0-9a-f]{64}", digest):
-                raise UsageError(f"{address}: expected sha256: and 64 characters of 0-9, a-f")
-            answer = pool.models.lineage_of_digest(digest, recipes=long)
-        else:
-            answer = pool.models.lineage(address, recipes=long)
+        answer = pool.models.lineage(address, recipes=long)
     digests = [node.digest for node in answer.nodes]
     return Reply(answer, list(records.family_lines(answer)), digests)
 

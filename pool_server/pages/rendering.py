@@ -25,11 +25,6 @@ router = APIRouter(include_in_schema=False)
 FILES = look.read_static(Path(__file__).parent / "static")
 
 
-def static_address(name: str) -> str:
-    """Return the address of a file of the folder ``static``."""
-    return FILES[name].address
-
-
 @router.get("/static/{digest}/{name}")
 async def static_file(request: Request, digest: str, name: str) -> Response:
     """Return a file under the digest of its bytes, and under no other."""
@@ -90,4 +85,4 @@ _ENVIRONMENT.filters |= {
     "zip": lambda one, two: list(zip(one, two, strict=True)),
     **words.FILTERS,
 }
-_ENVIRONMENT.globals |= {"static": static_address, "pool_version": pool_version}
+_ENVIRONMENT.globals |= {"static": lambda name: FILES[name].address, "pool_version": pool_version}

@@ -114,10 +114,7 @@ class LocalStorage:
                     details={"missing": missing},
                 )
             try:
-                joined_digest = link_and_hash(parts[0], temporary) if part_count == 1 else None
-                if joined_digest is None:
-                    joined_digest = copy_and_hash(parts, temporary)
-                contract.require_digest(joined_digest, digest)
+                contract.require_digest(copy_and_hash(parts, temporary), digest)
                 temporary.replace(target)
                 flush_folder(folder)
             finally:
@@ -328,18 +325,6 @@ def copy_and_hash(sources: Iterable[Path], target: Path) -> str:
                     write_all(output, buffer[:count])
         os.fdatasync(output.fileno())
     return digest.hexdigest()
-
-
-def link_and_hash(part: Path, target: Path) -> str | None:
-    """Take an only part as the whole file; None where the file system has no hard links."""
-    try:
-        target.hardlink_to(part)
-    except OSError as error:
-        if error.errno == errno.ENOENT:
-            raise
-        return None
-    with target.open("rb", buffering=0) as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 BUFFER_BYTES = 1024 * 1024

@@ -128,13 +128,9 @@ def _find_or_make_model(
 ) -> ModelRecord:
     model = repository.find_model(session, site, upload.model_name)
     if model is None:
-        model = ModelRecord(
-            site=upload.site,
-            name=upload.model_name,
-            kind=checked.kind,
-            grants=[],
-            **_sharing_of_first(upload),
-        )
+        model = ModelRecord(site=upload.site, name=upload.model_name, kind=checked.kind, grants=[])
+        if upload.visibility is not None and upload.rights is not None:
+            model.visibility, model.rights = upload.visibility, upload.rights
         session.add(model)
         session.flush()
         return model
@@ -168,13 +164,6 @@ def require_not_deleted(model: ModelRecord | None, version: ModelVersionRecord |
             hint="Upload it under another name.",
             details={"found": access.DELETED},
         )
-
-
-def _sharing_of_first(upload: UploadRecord) -> dict[str, object]:
-    """Return `visibility` and `rights` of a model, from the upload of its first version."""
-    if upload.visibility is None or upload.rights is None:
-        return {}
-    return {"visibility": upload.visibility, "rights": upload.rights}
 
 
 def _recipe_proves_origin(

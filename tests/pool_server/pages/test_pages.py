@@ -110,7 +110,7 @@ def test_advice_fits_the_kind_and_ends_with_a_withdrawal(pool: PoolDriver) -> No
     gaze, eyes = (browser.get(f"/models/advice/{name}").text for name in ("gaze", "eyes"))
     assert "your faces" not in gaze
     assert "test.xml" not in gaze
-    assert "poolctl predict DATA --network advice/gaze@1" in gaze
+    assert "poolctl evaluate advice/gaze@1 DATA" in gaze
     assert "Measure it on your faces: <code>poolctl evaluate advice/eyes@1 test.xml" in eyes
     path = "/api/v1/models/advice/gaze/versions/1/withdraw"
     assert client.post(path, json={"reason": "other"}).status_code == 200
