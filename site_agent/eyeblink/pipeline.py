@@ -9,8 +9,8 @@ How it works. `run_blink_analysis` takes a recording through the stages, each a 
 4. *Openness*: `openness.sampling` collects a trace of eye aspect ratios (a trace in a file enters
    here, by `openness.traces`) and smooths it; `openness.signal` calibrates it to eyelid closure.
 5. *Blinks*: `blinks.finding` finds blinks and closures in the trace.
-6. *Conditioning*, if there are trials: `conditioning.trials` reads them, and
-   `conditioning.analysis` measures the responses.
+6. *Conditioning*, if there are trials: `conditioning.trials` reads them, `conditioning.led_onsets`
+   times them by a light in the picture, and `conditioning.analysis` measures the responses.
 7. *Outputs*: `outputs.registry` writes the files of the session, all or none.
 
 `batch` does this for many sessions in worker processes; `review` corrects the blinks afterwards.
@@ -29,6 +29,7 @@ from site_agent.datasets.trials import TrialType
 from site_agent.errors import ConditioningError, InvalidInputError
 from site_agent.eyeblink.blinks.finding import judge_blinks, quality_warnings
 from site_agent.eyeblink.conditioning.analysis import ConditioningResult, analyse_conditioning
+from site_agent.eyeblink.conditioning.led_onsets import LightMeter, light_regions, trials_by_lights
 from site_agent.eyeblink.conditioning.trials import TrialList, read_trials
 from site_agent.eyeblink.face.followers import VideoFootage
 from site_agent.eyeblink.openness import sampling
@@ -54,7 +55,6 @@ from site_agent.eyeblink.session_folder import (
 )
 from site_agent.eyeblink.video import recording as recordings
 from site_agent.eyeblink.video.seeking import SeekableVideo
-from site_agent.pictures.video_reading import FrameSource
 from site_agent.work import Progress, no_progress, part_of
 
 
@@ -102,11 +102,13 @@ def run_blink_analysis(
         follower = models.new_follower()
         if not isinstance(source, recordings.Recording):
             source = recordings.Recording(Path(source))
-        with closing(source.open()) as frames:
-            trace = sampling.sample_face(frames, follower, progress)
-        noticed = sampling.count_remarks(follower.counts, settings.faces.face)
-        remarks = (*noticed, *models.doubts)
-        recorded = _recorded(source, frames, trace, models, remarks, labels=settings.labels)
+        regions = light_regions(settings.trial_timing)
+        with closing(LightMeter(source.open(), regions)) as meter:
+            trace = sampling.sample_face(meter, follower, progress)
+        listed, remarks = _timed_by_lights(meter, listed, settings)
+        remarks = (*remarks, *sampling.count_remarks(follower.counts, settings.faces.face))
+        remarks = (*remarks, *models.doubts)
+        recorded = _recorded(source, meter, trace, models, remarks, labels=settings.labels)
     session = _analyse(recorded, listed, settings)
     return _finish(session, out_dir, progress)
 
@@ -127,7 +129,7 @@ class _Recorded:
 
 def _recorded(
     recording: recordings.Recording,
-    frames: FrameSource,
+    meter: LightMeter,
     trace: EyeTrace,
     models: FaceModels,
     remarks: tuple[str, ...],
@@ -135,12 +137,12 @@ def _recorded(
     labels: SessionLabels,
 ) -> _Recorded:
     """Return the trace and the facts of the recording once all frames have been read."""
-    info, report = frames.info, frames.report
+    info, report = meter.info, meter.report
     timing = recordings.frame_timing(trace.timestamps_s)
     noticed = (
         recordings.rate_remark(timing.frame_rate_hz),
         timing.remark(),
-        recordings.other_times(frames, timing),
+        recordings.other_times(meter, timing),
     )
     return _Recorded(
         trace,
@@ -166,6 +168,8 @@ def _open_models(
 
 
 def _read_trace(source: TraceFile, settings: BlinkAnalysisSettings) -> _Recorded:
+    if light_regions(settings.trial_timing):
+        raise InvalidInputError("a trace has no picture in which a light could be watched")
     path = Path(source.path)
     trace = read_trace(path, frame_rate_hz=source.frame_rate_hz, decimal=settings.files.decimal)
     return _Recorded(
@@ -184,11 +188,24 @@ def _prepare(
     if out_dir.exists() and not out_dir.is_dir():
         raise InvalidInputError(f"{out_dir}: is a file, expected a folder for the results")
     check_requested(settings.outputs)
+    light_regions(settings.trial_timing)
     return (
         None
         if trials is None
         else read_trials(trials, settings.trial_timing, settings.files.decimal)
     )
+
+
+def _timed_by_lights(
+    meter: LightMeter, listed: TrialList | None, settings: BlinkAnalysisSettings
+) -> tuple[TrialList | None, tuple[str, ...]]:
+    """Time the trials by lights in the picture; without onsets the rest of the session stays."""
+    if not light_regions(settings.trial_timing):
+        return listed, ()
+    try:
+        return trials_by_lights(meter, listed, settings.trial_timing), ()
+    except ConditioningError as error:
+        return None, (f"no trials could be taken from the light in the picture: {error}",)
 
 
 def _trial_sources(trials: TrialList | None) -> tuple[SourceFile, ...]:

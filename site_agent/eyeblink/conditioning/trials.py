@@ -393,6 +393,11 @@ class TrialTiming(Settings, error=ConditioningError):
     """The same for the US alone, where it differs."""
     clock_offset_s: float = 0.0
     """Added to every time: the video's time at the log's zero."""
+    detect_led: tuple[int, ...] = ()
+    """X,Y,WIDTH,HEIGHT in pixels of a light in the picture that goes on with the CS: its onsets
+    give the times of the trials, or correct the clock of a list of trials."""
+    detect_us_led: tuple[int, ...] = ()
+    """The same for the US."""
     rename_repeated: bool = False
     """The second trial of a number, as after a restart, gets another name (3-2) and is kept."""
     ttl: TtlSettings = Field(default_factory=TtlSettings)

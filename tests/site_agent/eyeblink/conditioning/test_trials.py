@@ -1,15 +1,24 @@
-"""Trial lists and pulse logs."""
+"""Trial lists, pulse logs, and lights in the picture."""
 
 import math
+from fractions import Fraction
 from pathlib import Path
 
+import av
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from site_agent.datasets.trials import Trial, TrialType
-from site_agent.errors import TableFileError
+from site_agent.errors import ConditioningError, InvalidInputError, TableFileError
+from site_agent.eyeblink.conditioning.led_onsets import (
+    LightMeter,
+    detect_led_onsets,
+    light_regions,
+    place_on_video_clock,
+    trials_by_lights,
+)
 from site_agent.eyeblink.conditioning.trials import (
     TrialList,
     TrialTiming,
@@ -21,6 +30,9 @@ from site_agent.eyeblink.conditioning.trials import (
     trials_of,
     trials_of_pulses,
 )
+from site_agent.eyeblink.pipeline import TraceFile, run_blink_analysis
+from site_agent.eyeblink.session import BlinkAnalysisSettings
+from site_agent.pictures.video_reading import VideoReader
 from site_agent.text_tables import Decimal, read_table
 
 GOOD = """trial,trial_type,cs_onset_s,us_onset_s
@@ -214,3 +226,168 @@ def test_every_cs_becomes_one_trial_and_no_us_is_used_twice(cs: list[int], us: l
     assert len(us_found) == len(set(us_found))
     assert set(us_found) <= {s + 0.45 for s in us}
     assert {t.cs_onset_s for t in trials if t.trial_type is TrialType.PAIRED} >= set(cs) & set(us)
+
+
+def lit_trace(
+    rate_hz: float, onsets_s: np.ndarray, *, noise: float, seed: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Brightness of a lamp that burns for 0.4 s, seen by a camera that exposes all the time."""
+    random = np.random.default_rng(seed)
+    times_s = np.arange(0, onsets_s[-1] + 3, 1 / rate_hz)
+    edges_s = np.concatenate([times_s - 0.5 / rate_hz, [times_s[-1] + 0.5 / rate_hz]])
+    lit_s = sum(np.clip(edges_s - onset_s, 0, 0.4) for onset_s in onsets_s)
+    share = np.diff(lit_s) * rate_hz
+    return 60 + 40 * share + noise * random.standard_normal(len(times_s)), times_s
+
+
+@pytest.mark.parametrize("rate_hz", [30, 500])
+def test_a_light_is_found_to_a_part_of_a_frame(rate_hz: float) -> None:
+    onsets_s = 3 + np.cumsum(np.random.default_rng(4).uniform(5, 9, 25))
+    brightness, times_s = lit_trace(rate_hz, onsets_s, noise=1.0, seed=5)
+    onsets = detect_led_onsets(brightness, times_s)
+    assert len(onsets.onsets_s) == 25
+    errors_ms = (onsets.onsets_s - onsets_s) * 1000
+    assert np.abs(errors_ms).max() < 0.3 * 1000 / rate_hz
+
+
+def test_lost_frames_shift_no_onset() -> None:
+    onsets_s = np.array([5.0, 15.0, 25.0])
+    brightness, times_s = lit_trace(100, onsets_s, noise=0.5, seed=1)
+    kept = np.ones(len(times_s), dtype=bool)
+    kept[(times_s > 14.965) & (times_s < 15.035)] = False
+    kept[::17] = False
+    onsets = detect_led_onsets(brightness[kept], times_s[kept])
+    assert np.abs(onsets.onsets_s - onsets_s)[[0, 2]].max() < 0.006
+    assert abs(onsets.onsets_s[1] - 15.0) < 0.045
+
+
+def test_a_light_that_is_on_from_the_start() -> None:
+    brightness = np.repeat([100.0, 20.0, 100.0, 20.0], 30)
+    onsets = detect_led_onsets(brightness, np.arange(120) / 30)
+    assert len(onsets.onsets_s) == 1
+    assert "on when the recording began" in onsets.remarks[0]
+
+
+@pytest.mark.parametrize("kind", ["noise", "still", "motion"])
+def test_where_no_light_is_none_is_found(kind: str) -> None:
+    random = np.random.default_rng(2)
+    brightness = {
+        "noise": 80 + 3 * random.standard_normal(3000),
+        "still": np.full(3000, 80.0),
+        "motion": 80 + np.cumsum(random.standard_normal(3000)) * 0.3,
+    }[kind]
+    with pytest.raises(ConditioningError, match="no light goes on in that region"):
+        detect_led_onsets(brightness, np.arange(3000) / 30)
+
+
+def test_a_list_on_another_clock_is_placed_by_the_light() -> None:
+    random = np.random.default_rng(7)
+    listed_s = np.cumsum(random.uniform(6, 12, 40))
+    trials = [
+        Trial("u", TrialType.US_ONLY, us_onset_s=1.0),
+        *(
+            Trial(str(i), TrialType.PAIRED, float(s), float(s) + 0.45)
+            for i, s in enumerate(listed_s)
+        ),
+    ]
+    seen_s = listed_s * (1 + 80e-6) + 1234.5 + random.normal(0, 0.005, 40)
+    seen_s = np.delete(seen_s, [3, 17])
+    placed = place_on_video_clock(trials, np.append(seen_s, [1200.0, 1800.0]))
+    cs_s = [trial.cs_onset_s for trial in placed.trials[1:]]
+    np.testing.assert_allclose(cs_s, listed_s * (1 + 80e-6) + 1234.5, atol=0.02)
+    assert placed.trials[0].us_onset_s == pytest.approx(1235.5, abs=0.02)
+    assert placed.trials[1].us_onset_s - placed.trials[1].cs_onset_s == pytest.approx(
+        0.45, abs=1e-4
+    )
+    assert "38 of 40 trials" in placed.remarks[0]
+    with pytest.raises(ConditioningError, match="belongs to this video"):
+        place_on_video_clock(trials, np.sort(random.uniform(0, 400, 12)))
+
+
+RATE_HZ = 60
+
+CS_AT_S = (2.0, 9.0, 17.5)
+
+US_AT_S = (2.45, 9.45)
+
+CS_LIGHT = (100, 8, 16, 16)
+
+US_LIGHT = (8, 60, 12, 12)
+
+FRAME_S = 1.0 / RATE_HZ
+
+
+@pytest.fixture(scope="module")
+def video(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Twenty seconds of a dim room with two lights; no face is needed."""
+    path = tmp_path_factory.mktemp("lights") / "lights.mp4"
+    random = np.random.default_rng(3)
+    with av.open(str(path), "w") as container:
+        stream = container.add_stream("libx264", rate=RATE_HZ)
+        stream.width, stream.height, stream.pix_fmt = 128, 96, "yuv420p"
+        stream.codec_context.time_base = Fraction(1, RATE_HZ)
+        for index in range(20 * RATE_HZ):
+            time_s = index * FRAME_S
+            picture = np.full((96, 128, 3), 60 + 10 * np.sin(time_s / 3), dtype=np.float64)
+            picture += random.normal(0, 3, picture.shape)
+            for place, onsets_s in ((CS_LIGHT, CS_AT_S), (US_LIGHT, US_AT_S)):
+                if any(onset_s <= time_s < onset_s + 0.3 for onset_s in onsets_s):
+                    x, y, width, height = place
+                    picture[y : y + height, x : x + width] = 220
+            frame = av.VideoFrame.from_ndarray(picture.clip(0, 255).astype(np.uint8), "rgb24")
+            container.mux(stream.encode(frame))
+        container.mux(stream.encode(None))
+    return path
+
+
+def watched(video: Path, timing: TrialTiming) -> LightMeter:
+    meter = LightMeter(VideoReader(video), light_regions(timing))
+    frames = sum(1 for _ in meter.frames())
+    meter.close()
+    assert frames == len(meter.timestamps_s) == 20 * RATE_HZ
+    return meter
+
+
+def test_the_lights_alone_tell_the_trials(video: Path) -> None:
+    timing = TrialTiming(detect_led=CS_LIGHT, detect_us_led=US_LIGHT)
+    trial_list = trials_by_lights(watched(video, timing), None, timing)
+    assert [str(trial.trial_type) for trial in trial_list.trials] == ["paired", "paired", "cs_only"]
+    np.testing.assert_allclose([t.cs_onset_s for t in trial_list.trials], CS_AT_S, atol=FRAME_S)
+    np.testing.assert_allclose([t.us_onset_s for t in trial_list.trials[:2]], US_AT_S, atol=FRAME_S)
+
+
+def test_the_pairing_window_holds_for_lights_too(video: Path) -> None:
+    window = TtlSettings(pairing_window_ms=300.0)
+    short = TrialTiming(detect_led=CS_LIGHT, detect_us_led=US_LIGHT, ttl=window)
+    trial_list = trials_by_lights(watched(video, short), None, short)
+    kinds = [str(trial.trial_type) for trial in trial_list.trials]
+    assert kinds == ["cs_only", "us_only", "cs_only", "us_only", "cs_only"]
+
+
+def test_a_list_of_trials_takes_its_clock_from_the_light(video: Path, tmp_path: Path) -> None:
+    # The stimulus program started 100 s before the camera.
+    table = tmp_path / "trials.csv"
+    rows = [f"{i},cs_only,{100 + onset_s}," for i, onset_s in enumerate(CS_AT_S, start=1)]
+    table.write_text("\n".join(["trial,trial_type,cs_onset_s,us_onset_s", *rows]) + "\n")
+    timing = TrialTiming(detect_led=CS_LIGHT, latency_ms=20.0)
+    placed = trials_by_lights(watched(video, timing), read_trials(table, timing), timing)
+    expected_s = np.array(CS_AT_S) + 0.020
+    np.testing.assert_allclose([t.cs_onset_s for t in placed.trials], expected_s, atol=FRAME_S)
+
+
+def test_a_place_outside_the_picture_is_refused(video: Path) -> None:
+    with pytest.raises(InvalidInputError, match="expected X,Y,WIDTH,HEIGHT"):
+        light_regions(TrialTiming(detect_led=(1, 2, 3)))
+    meter = LightMeter(VideoReader(video), {"CS": (120, 90, 20, 20)})
+    with pytest.raises(InvalidInputError, match="not within the picture of 128 x 96"):
+        next(iter(meter.frames()))
+    meter.close()
+
+
+def test_a_trace_has_no_light(tmp_path: Path) -> None:
+    trace = tmp_path / "ear.txt"
+    trace.write_text("0.3\n" * 100)
+    settings = BlinkAnalysisSettings(trial_timing=TrialTiming(detect_led=CS_LIGHT))
+    with pytest.raises(InvalidInputError, match="no picture"):
+        run_blink_analysis(TraceFile(trace, 30.0), out_dir=tmp_path / "out", settings=settings)
+    assert not (tmp_path / "out").exists()
