@@ -3,8 +3,9 @@
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from pathlib import Path
 
 import numpy as np
@@ -44,7 +45,8 @@ def trials_of(table: text_tables.TextTable, *, rename_repeated: bool = False) ->
     Columns ``trial``, ``trial_type`` (`cs_only`, `us_only` or `paired`), ``cs_onset_s`` and
     ``us_onset_s`` in seconds, or ``cs_onset_ms`` and ``us_onset_ms``. Without ``trial`` the trials
     are numbered from 1; without ``trial_type`` the onsets decide. Other columns are kept as they
-    are (`Trial.others`). `rename_repeated`: The second trial 3, as after a restart, is ``3-2``.
+    are (`Trial.others`) and named in a remark; one that seems to be a misspelled column is refused.
+    `rename_repeated`: The second trial 3, as after a restart, is ``3-2``.
     """
     if not is_trial_list(table):
         raise TableFileError(
@@ -63,6 +65,7 @@ def trials_of(table: text_tables.TextTable, *, rename_repeated: bool = False) ->
     trials: list[Trial] = []
     named: Counter[str] = Counter()
     other_columns = [name for name in table.columns if name not in _TRIAL_COLUMNS]
+    _check_columns(table, other_columns)
     onsets_s = zip(_onsets_s(table, "cs"), _onsets_s(table, "us"), strict=True)
     for number, (row, (cs_s, us_s)) in enumerate(zip(table.rows, onsets_s, strict=True), start=1):
         name = row.cells.get("trial", "") or str(number)
@@ -79,7 +82,26 @@ def trials_of(table: text_tables.TextTable, *, rename_repeated: bool = False) ->
     problems += _repeated_names(trials)
     if problems:
         raise TableFileError(table.path, sorted(problems))
-    return TrialList(*_in_order(trials), table.path)
+    ordered, remarks = _in_order(trials)
+    return TrialList(
+        ordered, (*_column_remarks(table, ordered, other_columns), *remarks), table.path
+    )
+
+
+def _column_remarks(
+    table: text_tables.TextTable, trials: Sequence[Trial], other_columns: Sequence[str]
+) -> Iterator[str]:
+    name = table.path.name
+    if "trial_type" not in table.columns and not any(
+        math.isfinite(trial.us_onset_s) for trial in trials
+    ):
+        yield (
+            f"{name}: no trial has a US, and there is no column trial_type: all trials were taken "
+            "as cs_only"
+        )
+    if other_columns:
+        listed = ", ".join(other_columns[:12]) + " ..." * (len(other_columns) > 12)
+        yield f"{name}: only copied, not used: {listed}"
 
 
 def is_trial_list(table: text_tables.TextTable) -> bool:
@@ -183,9 +205,55 @@ def _onsets_s(table: text_tables.TextTable, stimulus: str) -> NDArray[np.float64
     return np.full(len(table), np.nan)
 
 
+_TYPES_WITH = {
+    "cs": (TrialType.PAIRED, TrialType.CS_ONLY),
+    "us": (TrialType.PAIRED, TrialType.US_ONLY),
+}
+
+
+def _check_columns(table: text_tables.TextTable, other_columns: Sequence[str]) -> None:
+    """Raise `TableFileError` where a column is missing that trials need, or is misspelled."""
+    types = {_type_name(cell) for cell in table.texts.get("trial_type", ())}
+    problems = []
+    for stimulus, needing in _TYPES_WITH.items():
+        expected = f"{stimulus}_onset_s"
+        if table.first_of([f"{stimulus}_onset_{unit}" for unit in _UNITS]) is not None:
+            continue
+        needed = [str(name) for name in needing if name in types]
+        near = [
+            name
+            for name in other_columns
+            if (name.split("_")[0] == stimulus or "onset" in name or _is_near(name, expected))
+            and any(map(str.isdigit, "".join(table.texts[name])))
+        ]
+        if near:
+            meant = f"{stimulus}_onset_ms" if near[0].endswith("_ms") else expected
+            problems.append(f"the column {near[0]!r} is not known; did you mean {meant}?")
+        elif needed:
+            problems.append(f"a {needed[0]} trial needs a column {expected}, which is missing")
+    if not types:
+        problems += [
+            f"the column {name!r} is not known; did you mean trial_type?"
+            for name in other_columns
+            if _is_near(name, "trial_type")
+            or {_type_name(cell) for cell in table.texts[name]} <= set(TrialType)
+        ]
+    if problems:
+        found = f"the columns are {table.named()}"
+        raise TableFileError(table.path, [(1, text) for text in (*problems, found)])
+
+
+def _is_near(name: str, known: str) -> bool:
+    return bool(get_close_matches(name, [known], cutoff=0.85))
+
+
+def _type_name(cell: str) -> str:
+    return re.sub(r"[\s\-]+", "_", cell.lower())
+
+
 def _trial_type(cell: str | None, cs_onset_s: float, us_onset_s: float) -> TrialType:
     if cell is not None:
-        name = re.sub(r"[\s\-]+", "_", cell.lower())
+        name = _type_name(cell)
         if name not in set(TrialType):
             raise ValueError(f"trial_type is {cell!r}, expected cs_only, us_only or paired")
         return TrialType(name)
@@ -340,6 +408,11 @@ def _row_onsets(
     rows.sort(key=lambda index: times_s[index])
     state_column = table.first_of(("edge", "state"))
     if state_column is None:
+        for name in table.columns:
+            found = {table.texts[name][index].lower() for index in rows}
+            if found & _LOW and found & _HIGH and found <= _HIGH | _LOW:
+                text = f"the column {name!r} is not known; did you mean state, or edge?"
+                raise TableFileError(table.path, [(1, text)])
         return [float(times_s[index]) for index in rows]
     high = _states(table, state_column, rows)
     if state_column == "edge":

@@ -21,6 +21,7 @@ _PER_CENT_FROM = 2.0
 _LEFT = ("ear_left", "left_ear", "ear_l", "ear2d6_l")
 _RIGHT = ("ear_right", "right_ear", "ear_r", "ear2d6_r")
 _VALID = ("valid", "ear2d6_valid")
+_FRAME = ("frame", "frames", "frame_number", "frame_no", "frame_index", "frame_id")
 _VALUE = re.compile(r"|x|nan|na|n/a|[+-]?[\d.]+(e[+-]?\d+)?")
 _TRUTH = {"true": True, "1": True, "false": False, "0": False}
 
@@ -111,7 +112,8 @@ def _table_trace(table: text_tables.TextTable, frame_rate_hz: float | None) -> E
     if closure is None:
         _refuse_closure(table.path, ear)
     counts = np.arange(len(lines), dtype=np.float64)
-    frames = _known(table, table.numbers("frame")) if "frame" in table.columns else counts
+    numbered = table.first_of(_FRAME)
+    frames = counts if numbered is None else _known(table, table.numbers(numbered))
     if table.first_of(text_tables.TIME_COLUMNS) is not None:
         times_s = _known(table, table.times_s())
     else:
@@ -256,6 +258,10 @@ def _rate(path: Path, frame_rate_hz: float | None) -> float:
 def _valid(table: text_tables.TextTable) -> np.ndarray:
     column = table.first_of(_VALID)
     if column is None:
+        near = next((name for name in table.columns if "valid" in name), None)
+        if near is not None:
+            text = f"the column {near!r} is not known; did you mean valid (true or false)?"
+            raise TableFileError(table.path, [(1, text)])
         return np.ones(len(table), dtype=bool)
     flags = [cell.lower() for cell in table.cells(column)]
     odd = [row.line for row, word in zip(table.rows, flags, strict=True) if word not in _TRUTH]

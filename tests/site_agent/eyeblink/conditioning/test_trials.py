@@ -149,6 +149,44 @@ def test_files_that_are_not_lists(tmp_path: Path, data: bytes, expected: str) ->
         read_trials_csv(tmp_path / "absent.csv")
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("trial,cs_onset_s,us_start_s\n1,3,3.2\n", "'us_start_s' is not known; did you mean us_on"),
+        ("cs_onset_ms,Puff onset ms\n3000,3200\n", "'puff_onset_ms' .* did you mean us_onset_ms"),
+        ("us_onset_s,cs\n3,2.8\n", "'cs' is not known; did you mean cs_onset_s"),
+        ("cs_onset_s,us_onset_s,type\n3,3.2,cs only\n", "'type' .* did you mean trial_type"),
+        ("cs_onset_s,us_onset_s,TrialType\n3,3.2,probe\n", "'trialtype' .* mean trial_type"),
+        (
+            "trial_type,cs_start_s,us_onset_s\npaired,3,3.2\npaired,9,9.2\n",
+            "'cs_start_s' is not known; did you mean cs_onset_s.*are trial_type, cs_start_s",
+        ),
+        (
+            "trial_type,cs_s2,us_onset_s\npaired,,3.2\npaired,,9.2\n",
+            "a paired trial needs a column cs_onset_s, which is missing.*columns are trial_type",
+        ),
+    ],
+)
+def test_a_misspelled_or_missing_column_is_named_once(
+    tmp_path: Path, text: str, expected: str
+) -> None:
+    with pytest.raises(TableFileError, match=f"(?s){expected}") as caught:
+        read_trials_csv(written(tmp_path, text))
+    assert str(caught.value).count("line 1") == 2
+    assert "line 2" not in str(caught.value)
+
+
+def test_columns_that_are_not_used_are_named(tmp_path: Path) -> None:
+    notes = "cs_onset_s,us_onset_s,us_pressure_psi,note\n3,3.2,20,paired well\n"
+    assert read_trials_csv(written(tmp_path, notes)).remarks == (
+        "trials.csv: only copied, not used: us_pressure_psi, note",
+    )
+    alone = read_trials_csv(written(tmp_path, "cs_onset_s,puff_s\n3,3.2\n")).remarks
+    assert "no trial has a US" in alone[0]
+    assert "taken as cs_only" in alone[0]
+    assert alone[1].endswith("not used: puff_s")
+
+
 def test_a_us_long_after_its_cs_is_remarked_on(tmp_path: Path) -> None:
     trial_list = read_trials_csv(written(tmp_path, "cs_onset_s,us_onset_s\n3000,3450\n"))
     assert "are the onsets in seconds?" in " ".join(trial_list.remarks)
@@ -208,6 +246,7 @@ def test_numbered_channels_bounces_and_trains(tmp_path: Path) -> None:
         ("time_s,channel,state\n1,CS,maybe\n", "line 2: state is 'maybe'"),
         ("time_s,channel,state\n1,CS,1\n9,CS,1\n", "never low; expected .* edge instead"),
         ("time_s,event\n,CS\n", "line 2: has no time"),
+        ("time_s,channel,value\n1,CS,1\n2,CS,0\n", "'value' is not known; did you mean state"),
     ],
 )
 def test_errors_of_logs(tmp_path: Path, text: str, expected: str) -> None:

@@ -37,6 +37,13 @@ def test_table_of_the_other_tool(tmp_path: Path) -> None:
     assert list(trace.gaps) == [Gap.NONE, Gap.MARKED_INVALID]
 
 
+def test_frames_are_numbered_and_judged_under_other_names_or_refused(tmp_path: Path) -> None:
+    lost = read_trace(write(tmp_path, "Frame Number,ear\n0,0.3\n5,0.3\n"), frame_rate_hz=10.0)
+    assert lost.timestamps_s == pytest.approx([0.0, 0.5])
+    with pytest.raises(TableFileError, match="'is_valid' is not known; did you mean valid"):
+        read_trace(write(tmp_path, "time_s,ear,is_valid\n0,0.3,false\n"))
+
+
 @pytest.mark.parametrize("delimiter", [",", ";", "\t"])
 def test_table_with_times(tmp_path: Path, delimiter: str) -> None:
     rows = [("time_s", "ear"), ("0.0", "0.3"), ("0.05", ""), ("0.2", "0.1")]
