@@ -120,6 +120,8 @@ def _verdict(session: BlinkSession) -> str:
     conditioning = session.conditioning
     if conditioning is not None:
         text += f"; {_responses(conditioning)}"
+    if session.damaged_frames:
+        text += f"; {count_words(session.damaged_frames, 'frame')} behind damage not judged"
     report = session.files.get("report")
     return f"{text}." + (f" Read {report} first." if report else "")
 
@@ -136,6 +138,12 @@ def _responses(summary: SessionSummary) -> str:
 
 def _percent(value: float) -> str:
     return "not known" if math.isnan(value) else f"{value:.1f} %"
+
+
+def _amplitude(amplitude_fec: float) -> str:
+    if math.isnan(amplitude_fec):
+        return "not known"
+    return f"{amplitude_fec:.3f} FEC, mean of all valid trials"
 
 
 def _rate(blinks_per_minute: float) -> str:
@@ -155,7 +163,7 @@ def _conditioning_rows(summary: SessionSummary | None) -> list[list[str]]:
             f"{summary.n_cr} of {summary.n_cs_valid} trials ({_percent(summary.cr_percent)})"
             f"{left_out}",
         ],
-        ["CR amplitude", f"{summary.amplitude_all:.3f} FEC, mean of all valid trials"],
+        ["CR amplitude", _amplitude(summary.amplitude_all)],
     ]
 
 

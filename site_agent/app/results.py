@@ -113,6 +113,8 @@ def verdict_of(record: SessionRecord) -> str:
     rate = summary.get("blinks_per_minute")
     text = f"{blinks} in {_clock(summary['seconds'])}"
     text += f", {rate:.1f} a minute" if rate is not None and summary["blinks"] else ""
+    if damaged := summary.get("damaged_frames"):
+        text += f"; {count_words(damaged, 'frame')} behind damage in the video not judged"
     if trials is not None and trials["n_cs_valid"]:
         share = 100 * trials["n_cr"] / trials["n_cs_valid"]
         responses = f"Conditioned responses in {trials['n_cr']} of {trials['n_cs_valid']} trials"

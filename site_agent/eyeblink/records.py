@@ -36,6 +36,7 @@ class Gap(IntEnum):
     MARKED_INVALID = 4
     FACE_MOVING = 5
     NOT_SURE = 6
+    VIDEO_DAMAGED = 7
 
     @property
     def text(self) -> str:

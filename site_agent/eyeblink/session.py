@@ -34,7 +34,7 @@ from site_agent.eyeblink.openness.signal import (
     closure_paper_pct,
     fraction_eyelid_closure,
 )
-from site_agent.eyeblink.records import EyeTrace, FaceSource, Float64, Int64
+from site_agent.eyeblink.records import EyeTrace, FaceSource, Float64, Gap, Int64
 from site_agent.eyeblink.video.seeking import SeekableVideo
 from site_agent.faces.models import FaceDetector, open_detector, open_landmarks
 from site_agent.pictures.video_reading import Frame
@@ -143,6 +143,8 @@ class BlinkSession:
     trials: tuple[Trial, ...] = ()
     """As they were measured: on the video's clock."""
     calibrated: bool = True
+    damaged_frames: int = 0
+    """Frames behind damage in the video, which were not judged."""
 
 
 def summarise(session: AnalysedSession, files: Mapping[str, Path]) -> BlinkSession:
@@ -172,6 +174,7 @@ def summarise(session: AnalysedSession, files: Mapping[str, Path]) -> BlinkSessi
         conditioning=session.conditioning.summary if session.conditioning is not None else None,
         trials=session.trials,
         calibrated=session.calibration.reliable,
+        damaged_frames=int(np.sum(trace.gaps == Gap.VIDEO_DAMAGED)),
     )
 
 

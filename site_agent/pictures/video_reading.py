@@ -41,6 +41,8 @@ class Frame:
     index: int
     timestamp_s: float
     image: UInt8
+    damaged: bool = False
+    """Decoded from pictures that are lost: it may show what was never there."""
 
 
 @dataclass(frozen=True)
@@ -142,6 +144,8 @@ class VideoReader:
         self._fields = fields and clock is None
         self._time_base = self._stream.time_base
         self._decoded_pictures = 0
+        self._damage = _Damage()
+        self._damaged_frames = 0
 
     def __enter__(self) -> "VideoReader":
         return self
@@ -188,7 +192,9 @@ class VideoReader:
             last_s = self.report.last_time_s = time_s
             index = self.report.decoded_frames
             self.report.decoded_frames += 1
-            yield Frame(index, time_s, self._upright(picture))
+            damaged = self._damage.spoils(fields=self.report.fields)
+            self._damaged_frames += damaged
+            yield Frame(index, time_s, self._upright(picture), damaged)
         self._conclude()
 
     @property
@@ -221,13 +227,17 @@ class VideoReader:
     def _decoded(self) -> "Iterator[VideoFrame]":
         """Decode packet by packet, past the damaged ones."""
         places: deque[int | None] = deque()
+        damage = self._damage = _Damage()
         for packet in self._packets():
+            if packet is not None and damage.send(packet):
+                self._note(ValueError("damaged packet"))
             if self._in_decoding_order and packet is not None:
                 places.append(packet.dts)
             try:
                 pictures = self._stream.codec_context.decode(packet)
             except (OSError, ValueError) as error:  # FFmpeg's errors are both
                 self._note(error)
+                damage.begin()
                 if places:
                     places.pop()
                 continue
@@ -237,7 +247,12 @@ class VideoReader:
                     picture.pts = places.popleft()
                 if picture.is_corrupt:
                     self._note(ValueError("damaged picture"))
-                else:
+                    if self._decoded_pictures:
+                        damage.begin()
+                    continue
+                if damage.misses_key(picture):
+                    self._note(ValueError("a key frame is missing"))
+                if damage.take(picture, reorders=self._stream.codec_context.has_b_frames):
                     self._decoded_pictures += 1
                     self.report.interlaced_frames += bool(picture.interlaced_frame)
                     yield picture
@@ -274,9 +289,14 @@ class VideoReader:
                 "the file is damaged or cut off before its first frame"
             )
         if report.decoding_errors:
+            behind = (
+                f"{count_words(self._damaged_frames, 'frame')} behind them, up to the next key "
+                "frame, may show what was never there and are not judged; "
+            )
             report.warnings.append(
                 f"{count_words(report.decoding_errors, 'packet')} could not be decoded "
-                f"({report.first_error}); all other frames are used"
+                f"({report.first_error}); {behind * bool(self._damaged_frames)}"
+                "all other frames are used"
             )
         declared = info.declared_frames
         shown = None if declared is None else declared - report.hidden_frames
@@ -331,6 +351,75 @@ class VideoReader:
                 f"{count_words(report.repaired_times, 'frame')} had no time of their own or "
                 "one that did not come after the frame before: given the next interval"
             )
+
+
+_MOST_KEPT_BACK = 16
+"""Pictures that a decoder may keep back to show them in order, in any codec."""
+
+
+class _Damage:
+    """Tells which pictures were decoded from lost ones: all up to the next key picture.
+
+    FFmpeg marks the lost ones themselves at best; those that refer to them look whole.
+    """
+
+    def __init__(self) -> None:
+        self._spoiled = self._spoiled_before = self._in_packets = False
+        self._since = 0
+        self._key_sent = self._depends = self._behind = False
+        self._keys: set[int] = set()
+        self._behind_packets: set[int] = set()
+        self._last: int | None = None
+
+    def send(self, packet: "Packet[VideoStream]") -> bool:
+        """Note a packet that is sent to the decoder; return whether the container damaged it."""
+        self._depends |= not packet.is_keyframe
+        self._key_sent |= packet.is_keyframe
+        self._behind = packet.is_corrupt or (self._behind and not packet.is_keyframe)
+        if packet.pts is not None and not packet.is_discard:
+            if self._behind:
+                self._behind_packets.add(packet.pts)
+            elif packet.is_keyframe:
+                self._keys.add(packet.pts)
+        return packet.is_corrupt
+
+    def begin(self) -> None:
+        """Note that a picture is lost."""
+        self._spoiled = True
+        # A key picture that comes soon may be one from before, which the decoder had kept back.
+        self._since = 0 if self._key_sent else _MOST_KEPT_BACK
+
+    def misses_key(self, picture: "VideoFrame") -> bool:
+        """Return whether a key picture that should come before this one has silently got lost."""
+        if picture.pts is None:
+            return False
+        passed = {pts for pts in self._keys if pts <= picture.pts}
+        self._keys -= passed
+        # The second field of a picture may be a packet of its own.
+        missed = bool(passed - {picture.pts}) and not picture.interlaced_frame
+        if self._last is None or not missed:
+            return False
+        was_spoiled = self._spoiled
+        self.begin()
+        return not was_spoiled
+
+    def take(self, picture: "VideoFrame", *, reorders: bool) -> bool:
+        """Judge the decoder's next picture; return False for one whose place in time has passed."""
+        self._spoiled_before = self._spoiled
+        held = reorders and self._depends and self._since < _MOST_KEPT_BACK
+        if picture.key_frame and not held:
+            self._spoiled = False
+        self._since += 1
+        pts = picture.pts
+        self._in_packets = pts in self._behind_packets
+        if pts is None or self._last is None or pts > self._last:
+            self._last = pts
+            return True
+        return not self._spoiled
+
+    def spoils(self, *, fields: bool) -> bool:
+        """Return whether the picture taken last is spoiled; its fields come one picture late."""
+        return self._spoiled or self._in_packets or (fields and self._spoiled_before)
 
 
 def _fields_of(pictures: "Iterator[VideoFrame]", stream: "VideoStream") -> "Iterator[VideoFrame]":

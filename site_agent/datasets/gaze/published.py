@@ -51,7 +51,7 @@ from PIL import Image, UnidentifiedImageError
 
 from site_agent.datasets.check import Finding
 from site_agent.datasets.gaze import records
-from site_agent.errors import AnnotationFileError, SiteAgentError
+from site_agent.errors import AnnotationFileError, SiteAgentError, VideoFileError
 from site_agent.networks.views import GRID_CELLS, SCREEN, VIEWS, View
 
 PersonRead = tuple[records.GazeSamples, list[Finding]]
@@ -397,6 +397,9 @@ def _frames(video: Path) -> Iterator[records.UInt8]:
     try:
         with VideoReader(video) as reader:
             for frame in reader.frames():
+                # Behind a frame that is missing the gaze would belong to other pictures.
+                if reader.report.decoding_errors:
+                    raise VideoFileError(f"it is damaged ({reader.report.first_error})")
                 yield frame.image
     except SiteAgentError as error:
         raise AnnotationFileError(video, 0, f"cannot be read: {error}") from error

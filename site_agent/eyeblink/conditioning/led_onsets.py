@@ -45,7 +45,7 @@ class LightMeter:
         return np.array(self._times_s)
 
     def brightness(self, name: str) -> Float64:
-        """Mean grey level of a region in every frame, shape (frames,)."""
+        """Mean grey level of a region in every frame, shape (frames,); NaN in a damaged one."""
         return np.array(self._brightness[name])
 
     def frames(self) -> Iterator[Frame]:
@@ -55,9 +55,8 @@ class LightMeter:
                 self._check(frame.image)
             self._times_s.append(frame.timestamp_s)
             for name, (x, y, width, height) in self._regions.items():
-                self._brightness[name].append(
-                    float(frame.image[y : y + height, x : x + width].mean())
-                )
+                level = float(frame.image[y : y + height, x : x + width].mean())
+                self._brightness[name].append(math.nan if frame.damaged else level)
             yield frame
 
     def close(self) -> None:

@@ -116,4 +116,7 @@ class VideoFootage:
         ):
             # Both readers skip the same damaged packets.
             for analysed, frame in zip(seen, shown, strict=True):
-                yield frame, follower.step(analysed.image, analysed.timestamp_s)
+                face = None
+                if not analysed.damaged:
+                    face = follower.step(analysed.image, analysed.timestamp_s)
+                yield frame, face

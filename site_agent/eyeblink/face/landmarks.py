@@ -54,7 +54,7 @@ def check_eyes(predictor: Predictor, name: str) -> None:
 def sample_eyes(frames: Iterable[Frame], follower: Follower) -> Iterator[EyeSample]:
     """Yield the eyes of every frame."""
     for frame in frames:
-        face = follower.step(frame.image, frame.timestamp_s)
+        face = None if frame.damaged else follower.step(frame.image, frame.timestamp_s)
         yield eye_sample(frame, face)
 
 
@@ -71,7 +71,7 @@ def eye_sample(frame: Frame, face: FoundFace | None) -> EyeSample:
             nan,
             nan,
             0.0,
-            Gap.NO_FACE,
+            Gap.VIDEO_DAMAGED if frame.damaged else Gap.NO_FACE,
         )
     height_px, width_px = frame.image.shape[:2]
     left_eye, right_eye = eyes_of(face.landmarks)

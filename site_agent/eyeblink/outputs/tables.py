@@ -97,6 +97,7 @@ FRAMES = Table(
             Gap.MARKED_INVALID.text: "the trace that was read marks the frame as invalid",
             Gap.FACE_MOVING.text: "the face jumps: a cut, or a very fast movement",
             Gap.NOT_SURE.text: "the face is turned away, or its landmarks are not sure",
+            Gap.VIDEO_DAMAGED.text: "the file is damaged up to the next key frame",
         },
     },
 )

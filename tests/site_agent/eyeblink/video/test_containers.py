@@ -14,6 +14,9 @@ import pytest
 
 from site_agent.datasets.egocentric import decode_video
 from site_agent.errors import VideoFileError
+from site_agent.eyeblink.face.finding import FaceCounts
+from site_agent.eyeblink.face.landmarks import sample_eyes
+from site_agent.eyeblink.records import Gap
 from site_agent.eyeblink.video.recording import Recording
 from site_agent.eyeblink.video.seeking import SeekableVideo, read_ahead
 from site_agent.pictures.frame_pixels import UInt8, grey_picture
@@ -272,6 +275,56 @@ def test_a_video_cut_off_gives_the_frames_before_the_cut(tmp_path: Path) -> None
         decoded = sum(1 for _ in reader.frames())
     assert 50 < decoded < 300
     assert any("declares 300 frames" in warning for warning in reader.report.warnings)
+
+
+class LevelFollower:
+    """Sees no face; keeps the grey levels of the pictures that it is shown."""
+
+    counts = FaceCounts()
+
+    def __init__(self) -> None:
+        self.levels: dict[int, float] = {}
+
+    def step(self, image: UInt8, timestamp_s: float) -> None:
+        self.levels[round(timestamp_s * 30)] = float(image[:, 5:40].mean())
+
+
+@pytest.mark.parametrize(
+    ("parameters", "part", "unjudged"),
+    [
+        ("keyint=20:min-keyint=20:scenecut=0:bframes=0", (0, 1), 17),
+        ("keyint=20:min-keyint=20:scenecut=0:bframes=0", (0.5, 1), 19),
+        ("keyint=40:min-keyint=40:scenecut=0:bframes=3", (0, 1), 35),
+        ("keyint=1", (0, 1), 0),
+    ],
+)
+def test_frames_behind_a_lost_key_frame_are_not_judged(
+    tmp_path: Path, parameters: str, part: tuple[float, float], unjudged: int
+) -> None:
+    path = tmp_path / "damaged.mp4"
+    write_video(
+        path, [n / 30 for n in range(100)], codec_options={"x264-params": f"{parameters}:threads=1"}
+    )
+    with av.open(str(path)) as container:
+        packets = [packet for packet in container.demux(video=0) if packet.size]
+        second_key = [packet for packet in packets if packet.is_keyframe][1]
+        start, size = second_key.pos, second_key.size
+    assert start is not None
+    data = bytearray(path.read_bytes())
+    places = slice(start + int(part[0] * size), start + int(part[1] * size))
+    data[places] = np.random.default_rng(1).bytes(len(data[places]))
+    path.write_bytes(data)
+    follower = LevelFollower()
+    with VideoReader(path) as reader:
+        samples = list(sample_eyes(reader.frames(), follower))
+    assert all(abs(level - (40 + 2 * n)) < 4 for n, level in follower.levels.items())
+    assert sum(sample.gap is Gap.VIDEO_DAMAGED for sample in samples) == pytest.approx(
+        unjudged, abs=unjudged / 3
+    )
+    assert max(follower.levels) == 99  # and times are right behind the damage
+    [warning] = [text for text in reader.report.warnings if "could not be decoded (" in text]
+    assert ("are not judged; all other" in warning) == (unjudged > 0)
+    assert reader.report.repaired_times == 0
 
 
 @pytest.mark.parametrize(
