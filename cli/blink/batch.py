@@ -117,10 +117,10 @@ def _check_complete(result: BatchResult) -> None:
     if not failed:
         return
     lines = first_lines([f"{outcome.session}: {outcome.reason}" for outcome in failed])
-    rest = len(result.outcomes) - len(failed)
+    rest = count_words(len(result.outcomes) - len(failed), "session")
     text = (
-        f"{len(failed)} of {len(result.outcomes)} sessions failed; the other {rest} are in "
-        f"{result.study}, and batch.csv there lists all"
+        f"{len(failed)} of {len(result.outcomes)} sessions failed; {rest} finished in "
+        f"{result.study}, where batch.csv lists all"
     )
     raise incomplete("batch", text, lines)
 

@@ -74,6 +74,13 @@ def read_study(places: Sequence[Path | str]) -> StudySessions:
     if not folders:
         listed = ", ".join(str(place) for place in places)
         hint = "expected a study of poolctl blink batch"
+        if without_trials:
+            hint = (
+                "give the batch the trials: a column trials in the table of sessions, or a file "
+                "NAME_trials.csv next to the recording NAME"
+            )
+        elif without_number:
+            hint = "give the sessions a session_number in the table of the batch"
         raise StudyFolderError("; ".join([f"{listed}: no session to compare", *remarks, hint]))
     if len({session.settings for session in folders}) > 1:
         remarks.append(
