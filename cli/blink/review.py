@@ -70,8 +70,14 @@ def report(
         {"session": session.place.parent, "review": session.review, "summary": session.summary}
         for session in sessions
     ]
-    unseen = sum(not session.review or "unreviewed" in session.review for session in sessions)
-    reviewed_words = f"{unseen} not reviewed" if unseen else "all reviewed"
+    waiting = sum(session.review.get("unreviewed", 0) for session in sessions)
+    unseen = sum(not session.review for session in sessions)
+    counted = [
+        f"{count_words(count, noun)} not reviewed"
+        for count, noun in ((unseen, "session"), (waiting, "blink"))
+        if count
+    ]
+    reviewed_words = ", ".join(counted) or "all reviewed"
     blinks = count_words(sum(session.summary.blinks for session in sessions), "blink")
     verdict = f"{blinks} in {count_words(len(sessions), 'session')} ({reviewed_words})."
     table = TableText(["session", "blinks", "closures", "a minute", "review"], rows)
@@ -235,7 +241,11 @@ def _serve(invocation: Invocation, review: ReviewSession, port: int, *, open_bro
             folder = review.log.path.parent
             rows = [["page", url], ["corrections", str(folder)], ["reviewer", review.reviewer]]
             facts = {"url": url, "corrections": folder, "reviewer": review.reviewer}
-            invocation.print_reply(Reply(facts, TableText(["what", "value"], rows), [url]))
+            events = review.state.events
+            waiting = sum(event.awaits_review for event in events)
+            verdict = f"{waiting} of {count_words(len(events), 'blink')} not reviewed."
+            table = TableText(["what", "value"], rows)
+            invocation.print_reply(Reply(facts, [verdict, table], [url]))
             invocation.note("stop with Ctrl-C; every correction is saved at once")
             if open_browser:
                 webbrowser.open(open_files.enter_context(opening_page(url)).as_uri())

@@ -144,9 +144,13 @@ def _reply(
         notes.append(f"annotations {result.output}")
     items = [prediction.to_dict() for prediction in predictions]
     data = {"items": items, "output": result.output}
-    return Reply(
-        data, [_table(predictions), *notes], [str(prediction.path) for prediction in predictions]
-    )
+    faces = sum(len(prediction.faces) for prediction in predictions)
+    read = count_words(len(predictions) - len(broken), "image")
+    verdict = f"{count_words(faces, 'face') if faces else 'no faces'} in {read}"
+    text: list[str | TableText] = [f"{verdict}."]
+    text += [_table(predictions)] if faces else []
+    text += notes
+    return Reply(data, text, [str(prediction.path) for prediction in predictions])
 
 
 def _predict_looks(
@@ -172,4 +176,4 @@ def _table(predictions: list[ImagePrediction]) -> TableText:
         for face in prediction.faces
     ]
     columns = ["image", "left top right bottom", "score", "landmarks"]
-    return TableText(columns, rows, empty=f"no faces in {count_words(len(predictions), 'image')}")
+    return TableText(columns, rows)

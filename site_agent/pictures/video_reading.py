@@ -42,7 +42,7 @@ class Frame:
     timestamp_s: float
     image: UInt8
     damaged: bool = False
-    """Decoded from pictures that are lost: it may show what was never there."""
+    """Decoded from lost pictures: it may show closed eyes as open, or the reverse."""
 
 
 @dataclass(frozen=True)
@@ -291,7 +291,7 @@ class VideoReader:
         if report.decoding_errors:
             behind = (
                 f"{count_words(self._damaged_frames, 'frame')} behind them, up to the next key "
-                "frame, may show what was never there and are not judged; "
+                "frame, may show remains of earlier pictures and are not judged; "
             )
             report.warnings.append(
                 f"{count_words(report.decoding_errors, 'packet')} could not be decoded "
@@ -404,7 +404,7 @@ class _Damage:
         return not was_spoiled
 
     def take(self, picture: "VideoFrame", *, reorders: bool) -> bool:
-        """Judge the decoder's next picture; return False for one whose place in time has passed."""
+        """Judge the decoder's next picture; return False for a spoiled one that comes too late."""
         self._spoiled_before = self._spoiled
         held = reorders and self._depends and self._since < _MOST_KEPT_BACK
         if picture.key_frame and not held:

@@ -179,6 +179,8 @@ class Claims:
         self._doubtful = set[Path]()
         self._ended: set[str] = set()
         self._failed_before: dict[str, str] = {}
+        self.refused: dict[str, str] = {}
+        """Steps that cannot begin, and why: for `plan`."""
 
     # Entering and leaving.
 
@@ -356,7 +358,9 @@ class Claims:
 
     def plan(self, steps: Sequence[tuple[str, bool]]) -> None:
         """Write the steps, and whether their results are there, for `read_status`."""
-        write_json(self.hidden / "plan.json", {"what": self._what, "jobs": steps})
+        jobs = [*steps, *((key, False) for key in self.refused)]
+        content = {"what": self._what, "jobs": jobs, "refused": self.refused}
+        write_json(self.hidden / "plan.json", content)
 
     # Holders.
 
@@ -515,6 +519,8 @@ def read_status(folder: Path) -> tuple[str, list[JobStatus]]:
         row = JobStatus(key, "done" if is_there or key in listing.finished else "waiting")
         if (claim := listing.claims.get(key)) is not None:
             row = replace(row, **_running(hidden, claim))
+        elif key in content.get("refused", ()):
+            row = JobStatus(key, "failed", content["refused"][key])
         elif row.state == "waiting" and key in listing.failed:
             with suppress(OSError, ValueError):
                 reason = json.loads((hidden / "claims" / f"{key}.failed").read_text())["reason"]

@@ -234,6 +234,9 @@ class _Batch:
             if (job := self._job(session, claims.work, redo)) is not None
         }
         kept = {name: self.outcomes[name].record for name in jobs.keys() & self.outcomes.keys()}
+        claims.refused = {
+            name: outcome.reason for name, outcome in self.outcomes.items() if name not in jobs
+        }
         models = [
             Path(job.session.landmarks)
             for name, job in jobs.items()

@@ -239,8 +239,8 @@ def _check_columns(table: text_tables.TextTable, other_columns: Sequence[str]) -
             or {_type_name(cell) for cell in table.texts[name]} <= set(TrialType)
         ]
     if problems:
-        found = f"the columns are {table.named()}"
-        raise TableFileError(table.path, [(1, text) for text in (*problems, found)])
+        problems.append(f"the columns are {table.named()}")
+        raise TableFileError(table.path, [(1, text) for text in problems])
 
 
 def _is_near(name: str, known: str) -> bool:
@@ -409,8 +409,8 @@ def _row_onsets(
     state_column = table.first_of(("edge", "state"))
     if state_column is None:
         for name in table.columns:
-            found = {table.texts[name][index].lower() for index in rows}
-            if found & _LOW and found & _HIGH and found <= _HIGH | _LOW:
+            levels = {table.texts[name][index].lower() for index in rows}
+            if levels & _LOW and levels & _HIGH and levels <= _HIGH | _LOW:
                 text = f"the column {name!r} is not known; did you mean state, or edge?"
                 raise TableFileError(table.path, [(1, text)])
         return [float(times_s[index]) for index in rows]

@@ -168,8 +168,28 @@ def test_a_folder_with_bad_files(tmp_path: Path, poolctl: Run) -> None:
     assert "cut.mp4" in shown.error["message"]
     assert states_of(study) == {"cut": "failed", "gray": "done"}
     assert "cut  failed:" in shown.err
+    assert "1 session finished in" in shown.error["message"]
     (folder / "cut.mp4").unlink()
     assert poolctl(*arguments, *models).code == 0  # the study's own files are no recordings
+
+
+def test_a_session_without_its_file_fails_in_all_accounts(tmp_path: Path, poolctl: Run) -> None:
+    (tmp_path / "ear.csv").write_text(
+        "timestamp_s,ear\n" + "".join(f"{n / 30},{0.3 - 0.2 * (n % 60 < 5)}\n" for n in range(600))
+    )
+    (tmp_path / "sessions.csv").write_text("trace\near.csv\nabsent.csv\n")
+    study = tmp_path / "study"
+    assert poolctl("blink", "batch", tmp_path / "sessions.csv", "-o", study).code == 5
+    shown = poolctl("status", study).out
+    assert "2 jobs (1 done, 1 failed)" in shown
+    assert "No such file" in shown
+    (tmp_path / "trials.csv").write_text("cs_onset_s,us_onset_s\n500,500.4\n")
+    rejected = poolctl(
+        "blink", tmp_path / "ear.csv", "--trials", tmp_path / "trials.csv", "-o", tmp_path / "one"
+    )
+    assert "nan FEC" not in rejected.out
+    told = poolctl("blink", "compare-criteria", study, "-o", tmp_path / "criteria").err
+    assert "1 session without trials left out; give the batch the trials: a column trials" in told
 
 
 def test_what_is_no_batch(tmp_path: Path, poolctl: Run) -> None:

@@ -4,6 +4,7 @@ import csv
 import json
 import os
 import pty
+import re
 import subprocess
 import sys
 from collections import Counter
@@ -118,6 +119,8 @@ def test_predicting(faces: Path, landmarks: Path, tmp_path: Path, poolctl: Run) 
     refused = poolctl(*arguments, "--pictures", tmp_path / "seen", "--json")
     assert "dataset preview" in refused.error["message"]
     image = next(images.glob("*.png"))
+    shown = poolctl("predict", image, "--landmarks", landmarks, "--detector", "stock").out
+    assert re.match(r"(no faces|\d+ faces?) in 1 image\.", shown)
     assert poolctl("predict", image, "--landmarks", landmarks, "--json").code == 2
     assert poolctl("predict", tmp_path / "none.png", "--detector", "stock", "--json").code == 4
     refused = poolctl("predict", image, faces, "--detector", "stock", "--json")
