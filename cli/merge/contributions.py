@@ -179,7 +179,7 @@ def contribute(
         round_id = whole_round(pool, round_id)
         round_ = pool.rounds.get(round_id)
         if rules.accept:
-            invocation.warn(find_site_part(round_.method).danger)
+            invocation.warn(find_site_part(round_.method).danger(round_))
             invocation.confirm(f"Approve {rules.accept}?", assume_yes=yes or dry_run)
         visit = partial(
             contribute_to_round,

@@ -17,7 +17,7 @@ _ENDINGS_SHOWN = 5
 
 def describe_unknown(path: Path) -> str:
     """Describe the contents of a folder or a table without known data, and the expected ones."""
-    remarks = [*_missing_columns(path), *_named_annotations(path)]
+    remarks = [*missing_columns(path), *_named_annotations(path)]
     return "; ".join([_contents(path), *remarks, _EXPECTED])
 
 
@@ -42,7 +42,7 @@ def _contents(path: Path) -> str:
     return f"holds no data set that is known, but {listed or 'nothing'}"
 
 
-def _missing_columns(path: Path) -> list[str]:
+def missing_columns(path: Path) -> list[str]:
     """Return the columns that are missing in tables named like those of gaze or clips."""
     clips = path / egocentric.CLIPS_TABLE
     known: list[tuple[Path, Sequence[str]]] = [(path / TABLE_NAME, COLUMNS)]

@@ -192,9 +192,12 @@ class SitePart(ABC):
     """
 
     data: ClassVar[DataKind]
-    danger: ClassVar[str]
-    """The harm that a base can do, as users are asked to accept it."""
     shows_origin: ClassVar[bool] = False
+
+    @staticmethod
+    @abstractmethod
+    def danger(round_: RoundResponse) -> str:
+        """Return the harm that a round's base can do, as users are asked to accept it."""
 
     @classmethod
     @abstractmethod

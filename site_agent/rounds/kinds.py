@@ -27,9 +27,9 @@ from aggregators.methods.refitting import (
 from aggregators.methods.refitting import contribute as fit_contribution
 from aggregators.methods.registry import METHODS, list_round_methods
 from aggregators.methods.round_options import (
-    OPEN_SENTENCE,
     LocalTraining,
     describe_protection,
+    protection_of,
     split_options,
 )
 from aggregators.models import StateDict
@@ -83,7 +83,6 @@ class LeafRefitPart(SitePart):
     """The changes of leaves, and the numbers of samples that they rest on."""
 
     data: ClassVar[DataKind] = "faces"
-    danger: ClassVar[str] = _DANGER
     shows_origin: ClassVar[bool] = True
 
     round_: RoundResponse
@@ -107,6 +106,10 @@ class LeafRefitPart(SitePart):
         method_options = METHODS[round_.method].take_own(round_.options)
         fit = {name: value for name, value in round_.options.items() if name not in method_options}
         return cls(round_, faces, refit_settings(**{**fit, "seed": seed}), choice, sound)
+
+    @staticmethod
+    def danger(_round: RoundResponse) -> str:
+        return _DANGER
 
     @staticmethod
     def same_origin(base: Path, result: Path) -> bool:
@@ -205,7 +208,6 @@ class NetworkPart(SitePart):
     """The differences of a network after local training, and the number of samples."""
 
     data: ClassVar[DataKind] = "gaze"
-    danger: ClassVar[str] = OPEN_SENTENCE
 
     round_: RoundResponse
     site: str
@@ -230,6 +232,11 @@ class NetworkPart(SitePart):
             if round_.predecessor is not None:
                 take_reply(pool, pool.rounds.get(round_.predecessor), site)
         return cls(round_, site, dataset, tuple(choice.persons), settings, sound, series)
+
+    @staticmethod
+    def danger(round_: RoundResponse) -> str:
+        secure = round_.secure is not None
+        return protection_of(round_.method, round_.options, secure=secure)
 
     def admit(
         self,

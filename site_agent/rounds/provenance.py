@@ -83,7 +83,7 @@ def require_allowed(
         hint += f"if you know how the base was made, approve it: --accept {version.digest}"
     if problems and not reasons:
         raise errors.BaseNotAcceptedError(
-            round_.round_id, [*problems, part.danger], digest=version.digest, hint=hint
+            round_.round_id, [*problems, part.danger(round_)], digest=version.digest, hint=hint
         )
     if reasons:
         raise errors.ContributionWithheldError(round_.round_id, [*reasons, *problems], hint=hint)

@@ -12,6 +12,7 @@ from site_agent.datasets.gaze.generic_layout import GENERIC
 from site_agent.datasets.gaze.mpiifacegaze import NORMALISED_FACES
 from site_agent.datasets.gaze.mpiigaze import MPIIGAZE
 from site_agent.datasets.gaze.published import GAZECAPTURE, LPW, NVGAZE
+from site_agent.datasets.recognition import missing_columns
 from site_agent.errors import AnnotationFileError
 from site_agent.networks.views import ANGLES, Target
 from site_agent.work import Progress, no_progress
@@ -43,6 +44,10 @@ def find_layout(path: Path) -> tuple[records.GazeLayout, Path]:
         if (place := layout.find(path)) is not None:
             return layout, place
     expected = ", or ".join(layout.expected for layout in LAYOUTS)
+    is_table = path.suffix.lower() == ".csv"
+    if (path.is_dir() or is_table) and (lacking := missing_columns(path)):
+        problem = f"{'; '.join(lacking)}; expected {GENERIC.expected}"
+        raise AnnotationFileError(path, 0, problem)
     raise AnnotationFileError(path, 0, f"is not gaze data; expected {expected}")
 
 
@@ -76,12 +81,24 @@ def check_gaze(
             if not samples:
                 continue
             progress(None, f"person {person}")
-            findings += _number_findings(place, samples, lines, layout.view.target)
             findings += _repeated(place, path, samples, lines, seen)
-            findings += _frame_findings(place, samples, lines)
+            if layout.view.target is ANGLES and _look_like_degrees(samples):
+                findings.append(Finding("error", "gaze-range", place, 0, _IN_DEGREES))
+            else:
+                findings += _number_findings(place, samples, lines, layout.view.target)
+                findings += _frame_findings(place, samples, lines)
             findings += _person_findings(place, samples, person)
     progress(1.0, "checked")
-    return findings
+    # Angles in degrees are said once, not of each person.
+    return list(dict.fromkeys(findings))
+
+
+_IN_DEGREES = "most angles are beyond those that eyes have; they look like degrees, expected radians"
+
+
+def _look_like_degrees(samples: records.GazeSamples) -> bool:
+    angles = np.abs(np.stack([samples.gaze, samples.head], axis=1)).max(axis=2)
+    return bool((np.median(angles, axis=0) > ANGLES.farthest).any())
 
 
 def _number_findings(

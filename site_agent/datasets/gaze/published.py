@@ -263,11 +263,13 @@ _SIZE = (127, 127)
 _EYES = {"l": "left", "left": "left", "r": "right", "right": "right"}
 _Row = tuple[int, str, str, float, float]
 """Line, picture, eye, and gaze in radians."""
+_MARKS = re.compile("gaze_x|^ *imagefile")
+"""Either column shows a table of NVGaze; others that it lacks are named when it is read."""
 
 
 def _filmed_persons(folder: Path) -> list[str]:
     tables = (table for table in folder.glob("*.csv") if table.with_suffix("").is_dir())
-    return sorted(table.stem for table in tables if "gaze_x" in "".join(_lines(table)[1][:1]))
+    return sorted(table.stem for table in tables if _MARKS.search("".join(_lines(table)[1][:1])))
 
 
 def _lines(table: Path) -> tuple[int, list[str]]:

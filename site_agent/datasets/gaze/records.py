@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from site_agent.datasets.check import Finding
 from site_agent.errors import InvalidInputError
+from site_agent.networks.architectures import GAZE_ARCHITECTURES
 from site_agent.networks.views import ANGLES, EYE, Target, View
 
 Float64 = NDArray[np.float64]
@@ -131,8 +132,11 @@ class GazeDataset:
             return self
         if view not in self.others:
             offered = " or ".join(item.description for item in (self.view, *self.others))
+            views = {self.view, *self.others}
+            fitting = [item.name for item in GAZE_ARCHITECTURES.values() if item.view in views]
             raise InvalidInputError(
-                f"{self.path}: holds {offered}; the network takes {view.description}"
+                f"{self.path}: holds {offered}; the network takes {view.description}",
+                hint="for these pictures train with --set architecture=" + " or ".join(fitting),
             )
         return replace(self, view=view, read_person=self.others[view], others={})
 

@@ -12,7 +12,7 @@ The networks of later rounds are means over contributions that only the server s
 cannot make them again. It believes the server there as it believes a pool within a series: as far
 as its ledger goes (`site_agent.federated.contribution_ledger`). A network must be as near to the
 last one as updates of bounded norm move it, a round has few networks, and every one of them is
-audited (`site_agent.federated.leak_checks`).
+audited (`site_agent.federated.leak_checks`). Differential privacy replaces both.
 """
 
 import math

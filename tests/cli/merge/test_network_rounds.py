@@ -107,8 +107,13 @@ def test_a_pool_that_swaps_a_result_and_a_round_without_one_lab_get_nothing(
     # A round whose starter chooses nothing is private, and its noise lets it.
     started = poolctl(*fewer, "--json").data
     assert started["options"]["dp_epsilon"] == 8
-    private = poolctl(*CONTRIBUTE, started["round_id"], "--data", gaze["site-a"], "--dry-run")
+    private = poolctl(
+        *CONTRIBUTE, started["round_id"], "--data", gaze["site-a"], "--dry-run", "--accept",
+        "site-a/swapped@1",
+    )  # fmt: skip
     assert "Protection: private: Whatever the others do" in private.out
+    assert "Warning: private: Whatever the others do" in private.err
+    assert OPEN_SENTENCE not in private.err
 
 
 def swapping(merge_honestly: Callable[..., Any]) -> Callable[..., Any]:

@@ -23,6 +23,9 @@ from site_agent.datasets.synthetic.eye_patches.dataset import (
 from site_agent.errors import ContributionWithheldError, InvalidInputError
 from site_agent.federated import leak_checks
 from site_agent.federated.leak_checks import (
+    MOST_COSINE,
+    LayerInputs,
+    _parallel_rows,
     audit_base,
     batch_size_for,
     objections_to_training,
@@ -100,6 +103,38 @@ def test_cameras_are_refused_and_what_they_ask_for(
     assert WORDS[kind] in " ".join(audit_base(camera, victim))
     with pytest.raises(ContributionWithheldError, match="is not a trained network"):
         require_safe("r1", camera, victim, LocalTraining())
+    # A refusal would tell of the victim's data, and no bound would cover that.
+    require_safe("r1", camera, victim, LocalTraining(dp_epsilon=8))
+
+
+def test_units_that_one_person_moves_alike_pass_and_rows_behind_still_inputs_do_not() -> None:
+    """To one person's pictures most units answer by the same few numbers; no row is another's."""
+    draw = torch.Generator().manual_seed(0)
+    noise = torch.randn(60, 64, generator=draw)
+    moved = torch.full((64,), 1 / 8)
+    rows = torch.randn(40, 64, generator=draw)
+    rows -= (rows @ moved)[:, None] * moved
+    rows = moved + 7.5 * rows / rows.norm(dim=1, keepdim=True)
+    alike = 3 * torch.randn(60, 1, generator=draw) * moved + 0.041 * noise
+    correlations = torch.corrcoef((alike @ rows.T).T)
+    assert ((correlations > 0.98).sum(1) > 20).all()
+    assert _audit_layer(rows, alike) == []
+
+    still = noise.clone()
+    still[:, :32] *= 0.011
+    camera = 10 * torch.randn(40, 64, generator=draw)
+    camera[:, 32:] = rows[0, 32:]
+    assert _parallel_rows(camera, MOST_COSINE) == 0
+    [objection] = _audit_layer(camera, still)
+    assert objection.startswith("40 of the 40 units of 0 measure the same: their weights, by how")
+
+
+def _audit_layer(rows: torch.Tensor, samples: torch.Tensor) -> list[str]:
+    module = torch.nn.Sequential(torch.nn.Linear(rows.shape[1], len(rows), bias=False))
+    module[0].weight = torch.nn.Parameter(rows)
+    inputs = LayerInputs(module)
+    inputs.run(module, (samples,))
+    return leak_checks._objections_to_layers(inputs, len(samples), ())
 
 
 def test_what_a_camera_would_get_that_is_not_noticed(eyes: tuple[GazeSamples, GazeSamples]) -> None:

@@ -114,6 +114,26 @@ def test_a_check_finds_everything_at_once(tmp_path: Path) -> None:
     assert {"shared-image", "few-samples", "one-session"} <= codes
 
 
+def test_angles_in_degrees_are_found_once(tmp_path: Path) -> None:
+    table = folder_of(tmp_path, samples_of("a", 30), samples_of("b", 30, seed=1))
+    head, *lines = table.read_text().splitlines()
+    rows = [line.split(",") for line in lines]
+    degrees = [
+        ",".join([*row[:5], *(f"{np.rad2deg(float(x)) + 3:.4f}" for x in row[5:])]) for row in rows
+    ]
+    table.write_text("\n".join([head, *degrees]) + "\n")
+    [finding] = [item for item in check_gaze([tmp_path]) if item.severity == "error"]
+    assert "they look like degrees, expected radians" in str(finding)
+
+
+def test_a_table_that_lacks_a_column_is_named(tmp_path: Path) -> None:
+    table = folder_of(tmp_path, samples_of("a", 2))
+    table.write_text(table.read_text().replace(",pitch,", ",elevation,", 1))
+    for path in (tmp_path, table):
+        with pytest.raises(AnnotationFileError, match="gaze.csv lacks pitch; expected a folder"):
+            open_gaze(path)
+
+
 def test_pipes_are_not_waited_for_and_huge_pictures_not_read(tmp_path: Path) -> None:
     table = folder_of(tmp_path)
     picture = next(tmp_path.rglob("s0-00000-left.png"))

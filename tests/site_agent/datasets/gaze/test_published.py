@@ -69,6 +69,16 @@ def test_a_data_set_is_only_seen_as_what_it_holds(drawn: dict[str, Path]) -> Non
     for layout, view in (("mpiifacegaze", "eye"), ("lpw", "near-eye"), ("gazecapture", "face")):
         with pytest.raises(InvalidInputError, match="the network takes"):
             open_gaze(drawn[layout]).seen_as(VIEWS[view])
+    with pytest.raises(InvalidInputError) as refused:
+        open_gaze(drawn["nvgaze"]).seen_as(VIEWS["eye"])
+    assert refused.value.hint == "for these pictures train with --set architecture=near-eye"
+
+
+def test_a_table_of_near_eye_pictures_without_gaze_is_named(tmp_path: Path) -> None:
+    (tmp_path / "01").mkdir()
+    (tmp_path / "01.csv").write_text("imagefile,eye,yaw,pitch\na.png,L,0,0\n")
+    with pytest.raises(AnnotationFileError, match=r"01\.csv, line 1: .*yaw, pitch; expected one"):
+        open_gaze(tmp_path).read()
 
 
 def test_faces_that_lie_are_refused(drawn: dict[str, Path], tmp_path: Path) -> None:
