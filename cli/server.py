@@ -71,6 +71,8 @@ class DatabaseOptions:
                 f"no pool given, and there is none in {settings.data_folder}: give --config, "
                 "--data or --database-url"
             )
+        if not settings.uses_postgresql and not settings.database_file.parent.is_dir():
+            raise UsageError(f"{settings.database_file.parent}: no such folder; expected a pool's")
         return settings
 
 

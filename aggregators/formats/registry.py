@@ -1,5 +1,6 @@
 """The table of formats; recognising, reading, writing and converting model files."""
 
+import codecs
 import hashlib
 import mmap
 import os
@@ -224,6 +225,8 @@ _EXPORT = (
     "or a file saved by dlib's save method"
 )
 
+_OF_OTHER_KIND = "a model: a detector or landmark model of dlib, or a network (.safetensors)"
+
 # First bytes, what the file is, what to use instead.
 _SIGNATURES: tuple[tuple[bytes, str, str], ...] = (
     (b"BZh", "a bzip2 archive", "the file inside; decompress it first: bunzip2"),
@@ -232,6 +235,23 @@ _SIGNATURES: tuple[tuple[bytes, str, str], ...] = (
     (b"version https://git-lfs", "a git-lfs pointer", "the file it points to; run: git lfs pull"),
     (b"<", "a web page or XML file", "a model file; download it again"),
 )
+
+_OTHER_KINDS: tuple[tuple[bytes, str], ...] = (
+    (rb"\x89PNG", "a picture (PNG)"),
+    (rb"\xff\xd8\xff", "a picture (JPEG)"),
+    (rb"GIF8", "a picture (GIF)"),
+    (rb"BM.{4}\0{4}", "a picture (BMP)"),
+    (rb"RIFF.{4}WEBP", "a picture (WebP)"),
+    (rb".{4}ftyp(hei|mif|avi)", "a picture (HEIF or AVIF)"),
+    (rb".{4}ftypqt", "a video (QuickTime)"),
+    (rb".{4}ftyp", "a video (MP4)"),
+    (rb"RIFF.{4}AVI ", "a video (AVI)"),
+    (rb"\x1aE\xdf\xa3", "a video (Matroska or WebM)"),
+    (rb"\0\0\x01\xba", "a video (MPEG)"),
+    (rb"%PDF", "a document (PDF)"),
+    (rb"\x89HDF", "an HDF5 file"),
+)
+"""Patterns of first bytes of files that are no models, and the kinds of file."""
 
 # Version 1, then the length of the loss's name and the name: "loss_mmod_".
 _DLIB_NETWORK = re.compile(rb"\x01\x01[\x01-\x20]{1,4}(loss_[a-z_]+).*", re.DOTALL)
@@ -263,7 +283,24 @@ def describe_unknown_file(head: bytes) -> tuple[str, str]:
     for signature, summary, advice in _SIGNATURES:
         if head.lstrip().startswith(signature):
             return summary, advice
-    return f"bytes {head[:8].hex(' ')}", ""
+    kinds = (kind for start, kind in _OTHER_KINDS if re.match(start, head, re.DOTALL))
+    kind = next(kinds, "") or _text_kind(head)
+    return (kind, _OF_OTHER_KIND) if kind else (f"bytes {head[:8].hex(' ')}", "")
+
+
+def _text_kind(head: bytes) -> str:
+    """Return a description of a text by its beginning; empty for other files."""
+    try:
+        # The last character may be cut off.
+        text = codecs.getincrementaldecoder("utf-8-sig")().decode(head)
+    except UnicodeDecodeError:
+        return ""
+    if not text.strip() or not all(letter.isprintable() or letter.isspace() for letter in text):
+        return ""
+    if text.lstrip()[0] in "{[":
+        return "a text (JSON)"
+    first = text.splitlines()[0]
+    return "a table (CSV)" if "," in first or ";" in first or "\t" in first else "a text"
 
 
 DetectorKind = Literal["object_detector", "simple_object_detector"]

@@ -150,13 +150,16 @@ def accept(
     """
     charter = read_charter(file)
     if not digest:
-        return _describe(charter, file)
+        return _describe(
+            charter, file, "Not accepted yet: compare these words with the other labs and "
+            f"servers, then run 'poolctl secure charter accept {file}' with them",
+        )  # fmt: skip
     accept_charter(party_folder(folder), charter, digest)
     text = f"accepted the charter {charter.terms.name}, sha256 {charter.digest}"
     return Reply({"digest": charter.digest, "accepted": True}, text, [charter.digest])
 
 
-def _describe(charter: Charter, file: Path) -> Reply:
+def _describe(charter: Charter, file: Path, *first: str) -> Reply:
     terms = charter.terms
     members = [
         [member.name, kind, member.public.key_id[:16]]
@@ -167,6 +170,7 @@ def _describe(charter: Charter, file: Path) -> Reply:
     studied = [f"study {key}: {value}" for key, value in terms.study.items()]
     rule_text = ", ".join(f"{key} {value:g}" for key, value in rules.items())
     text: list[str | TableText] = [
+        *first,
         f"charter {terms.name} in {file}",
         TableText(["site", "role", "fingerprint of the key"], members),
         f"rules: {rule_text}",

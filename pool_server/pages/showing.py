@@ -208,6 +208,8 @@ def refused_form(form: "Form", error: pool_api.RefusedByApiError | PoolError) ->
 
 def count_problems(problems: Mapping[str, str]) -> str:
     """Return the sentence above a form's problems."""
+    if problems.keys() == {"file"}:
+        return "This file is not taken"
     return f"{words.count(len(problems), 'field')} cannot be taken as typed"
 
 

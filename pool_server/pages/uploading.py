@@ -94,7 +94,7 @@ def _upload_request(form: showing.Form, site: str) -> dict[str, Any]:
     }
     body: dict[str, Any] = {
         "site": site,
-        "name": form["name"],
+        "name": form["name"].removeprefix(f"{site}/"),
         "file_name": form["file_name"],
         "size_bytes": form["size_bytes"],
         "digest": form["digest"],

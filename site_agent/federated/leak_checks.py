@@ -10,7 +10,8 @@ show by their difference the samples between (Fowl et al. 2022, "Robbing the Fed
 So a site
 
 1. refuses a base that no training makes (`audit_base`): dense rows that measure the same, units
-   that nearly never answer, outputs beyond any gaze; not where differential privacy bounds the leak;
+   that nearly never answer, outputs beyond any gaze. Where differential privacy bounds the
+   leak, it takes any base;
 2. takes at most an eighth of its samples in a step (`batch_size_for`), and at least 8 steps
    (`passes_for`);
 3. keeps back each dense row and filter that rests on fewer than 5 samples, and each dense row from
@@ -54,10 +55,10 @@ MOST_COSINE_DRAWING = 0.8
 honest cross-encoders no row had five others above 0.7 (drawn eyes, up to 12 epochs)."""
 
 MOST_CORRELATION, FEWEST_COMPARED = 0.995, 16
-"""Between the answers of two units to the site's own samples, and samples needed to tell. Weights
-whose inputs cancel hide rows that measure the same from a comparison of weights, not from this
-one. To the pictures of one person many units of an honest network answer nearly alike: a third of
-them had five others above 0.98, none above 0.995 (drawn eyes, trained to 3 degrees)."""
+"""Between the answers of two units to the site's own samples, and samples needed to tell. Rows
+with weights on inputs that cancel measure the same, which a comparison of weights misses. To the
+pictures of one person many units of an honest network answer nearly alike: a third of them had five
+others above 0.98, 2 of 500 above 0.99, none above 0.995 (5 networks, each of 6 drawn persons)."""
 
 FEWEST_PARALLEL, FEWEST_PARALLEL_DRAWING = 5, 16
 """Other rows that a row of a camera is parallel to: it reads one sample for each threshold.

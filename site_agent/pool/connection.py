@@ -295,6 +295,12 @@ class PoolConnection:
                 "with the certificate's fingerprint, and log in by it: poolctl auth login "
                 "'https://HOST:PORT#sha256=HEX'",
             )
+        if isinstance(error, httpx.RemoteProtocolError) and self.endpoint.startswith("http://"):
+            return errors.PoolUnreachableError(
+                f"the pool at {self.endpoint} does not answer in plain HTTP: {why}",
+                hint="it may speak TLS: try https, as in poolctl auth login "
+                f"{self.endpoint.replace('http', 'https', 1)}",
+            )
         return errors.PoolUnreachableError(
             f"no answer from the pool at {self.endpoint}: {why}",
             hint="is it running, and is the address right (poolctl env)? Then run the same "

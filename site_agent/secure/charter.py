@@ -24,6 +24,7 @@ from aggregators.whole_file import write_whole
 from pool_server.wire.signatures.keys import PublicKey
 from site_agent.errors import InvalidInputError
 from site_agent.pool.signing import load_key
+from site_agent.wording import count_words
 
 NAME_PATTERN = r"[a-z0-9][a-z0-9-]{0,62}"
 """Names of phases, and of senders: the labs and servers that a charter lists."""
@@ -162,7 +163,15 @@ def create_charter(
     """Return a charter of servers and labs, given as names and keys in base64.
 
     `rules`: Fields of `CharterTerms`, where they differ from the defaults.
+
+    Raises `InvalidInputError`: too few members, or terms that no charter has.
     """
+    for word, members, fewest in (("server", servers, 2), ("lab", labs, 3)):
+        if len(members) < fewest:
+            raise InvalidInputError(
+                f"found {count_words(len(members), word)}, expected at least {fewest}: "
+                "fewer could read single contributions"
+            )
     content = {
         "name": name,
         **{

@@ -96,7 +96,7 @@ async function renewKey() {
 // Returns whether the file is there already; nothing is sent before the user has read that.
 async function isKnown(digest, name) {
   const found = await ask(`/uploads/known?digest=${digest}`);
-  const model = `${form.dataset.site}/${name}`;
+  const model = name.includes("/") ? name : `${form.dataset.site}/${name}`;
   if (!found || known === digest + name) return false;
   if (found.model !== model) known = digest + name;
   const hint = found.model === model ? "Nothing was sent." : `Nothing was sent yet. Send it again to publish it as ${model}, too.`;

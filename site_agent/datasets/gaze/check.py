@@ -93,7 +93,9 @@ def check_gaze(
     return list(dict.fromkeys(findings))
 
 
-_IN_DEGREES = "most angles are beyond those that eyes have; they look like degrees, expected radians"
+_IN_DEGREES = (
+    "most angles are beyond those that eyes have; they look like degrees, expected radians"
+)
 
 
 def _look_like_degrees(samples: records.GazeSamples) -> bool:

@@ -48,6 +48,13 @@ def make_zip(name: str) -> bytes:
             b"\x01\x01\x01\x0aloss_mmod_\x01\x02",
             r"a neural network of dlib \(loss_mmod\).* HOG-SVM detector",
         ),
+        (bytes.fromhex("0000002066747970") + b"isom....", r"a video \(MP4\).*expected a model"),
+        (b"RIFF....AVI LIST....", r"a video \(AVI\)"),
+        (b"\x89PNG\r\n\x1a\n....", r"a picture \(PNG\)"),
+        (b'{"images": []}', r"a text \(JSON\)"),
+        ("file,person\na.png,Zoé".encode()[:-1], r"a table \(CSV\)"),
+        (b"Dear colleagues", "a text at byte 0, expected a model"),
+        (b"BM\xff\x01\0\0\0\0\0\0\xff", "a picture"),
         (bytes(range(200, 250)), "bytes c8 c9 ca .* expected one of: .*dlib"),
     ],
 )

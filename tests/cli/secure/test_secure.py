@@ -119,6 +119,7 @@ def test_a_charter_is_written_shown_and_kept(parties: Parties, poolctl: Run) -> 
     assert shown["digest"] == parties.charter
     assert [server["name"] for server in shown["servers"]] == [*SERVERS]
     text = poolctl("secure", "charter", "accept", file).out
+    assert text.startswith("Not accepted yet: compare these words")
     assert parties.charter in "".join(text.split())
     assert max(map(len, text.splitlines()[-4:])) <= 80
     arguments = [
@@ -129,6 +130,8 @@ def test_a_charter_is_written_shown_and_kept(parties: Parties, poolctl: Run) -> 
     arguments += [
         word for lab in shown["labs"] for word in ("--lab", f"{lab['name']}={lab['key']}")
     ]
+    alone = poolctl("secure", "charter", "create", "eyes", *arguments[2:], "-o", file, "--json")
+    assert "found 1 server, expected at least 2" in alone.error["message"]
     again = poolctl("secure", "charter", "create", "eyes", *arguments, "-o", file, "-q")
     assert again.out.strip() == parties.charter
     other = poolctl("secure", "charter", "create", "other", *arguments, "-o", file, "--json")

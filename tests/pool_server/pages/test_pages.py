@@ -6,6 +6,9 @@ from itertools import product
 from typing import Any
 
 from pool_server import look
+from pool_server.pages.pool_api import RefusedByApiError
+from pool_server.pages.showing import Form, refused_form
+from pool_server.wire.errors import ErrorBody
 from tests.pool_server.merges.merge_driver import landmark_bytes, recipe_of
 from tests.pool_server.model_files import network_bytes, sha256
 from tests.pool_server.pages.browser import member_browser
@@ -135,3 +138,23 @@ def test_making_again_is_advised_until_a_newer_version_is_there(pool: PoolDriver
     page = browser.get("/models/again/heir@1").text
     assert "poolctl merge --replay" not in page
     assert re.search(r'<a href="/models/again/heir@2">again/heir@2</a> has replaced it', page)
+
+
+def test_a_file_that_is_no_model_gets_a_heading_of_its_own() -> None:
+    problem = "file format: found a video (MP4) at byte 0, expected a model"
+    body = ErrorBody(code="format_refused", message=problem)
+    error = RefusedByApiError(422, body)
+    state = refused_form(Form({}), error)
+    assert (state.message, dict(state.errors)) == ("This file is not taken", {"file": problem})
+
+
+def test_a_name_may_be_typed_with_its_site(pool: PoolDriver) -> None:
+    browser = member_browser(pool, "pages-named")
+    fields = {"name": "pages-named/eyes", "file_name": "a.svm", "size_bytes": "9"}
+    answer = browser.post("/uploads", fields | {"digest": "ab" * 32}, form_on="/account")
+    assert answer.json()["upload_id"], answer.text
+
+
+def test_a_session_to_end_is_named_by_its_age(pool: PoolDriver) -> None:
+    browser = member_browser(pool, "pages-worded")
+    assert "the session that began <time" in browser.get("/account").text

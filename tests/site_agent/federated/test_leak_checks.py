@@ -110,20 +110,20 @@ def test_cameras_are_refused_and_what_they_ask_for(
 def test_units_that_one_person_moves_alike_pass_and_rows_behind_still_inputs_do_not() -> None:
     """To one person's pictures most units answer by the same few numbers; no row is another's."""
     draw = torch.Generator().manual_seed(0)
-    noise = torch.randn(60, 64, generator=draw)
-    moved = torch.full((64,), 1 / 8)
-    rows = torch.randn(40, 64, generator=draw)
+    noise = torch.randn(200, 256, generator=draw)
+    moved = torch.full((256,), 1 / 16)
+    rows = torch.randn(40, 256, generator=draw)
     rows -= (rows @ moved)[:, None] * moved
     rows = moved + 7.5 * rows / rows.norm(dim=1, keepdim=True)
-    alike = 3 * torch.randn(60, 1, generator=draw) * moved + 0.041 * noise
+    alike = 3 * torch.randn(200, 1, generator=draw) * moved + 0.041 * noise
     correlations = torch.corrcoef((alike @ rows.T).T)
     assert ((correlations > 0.98).sum(1) > 20).all()
     assert _audit_layer(rows, alike) == []
 
     still = noise.clone()
-    still[:, :32] *= 0.011
-    camera = 10 * torch.randn(40, 64, generator=draw)
-    camera[:, 32:] = rows[0, 32:]
+    still[:, :128] *= 0.011
+    camera = 10 * torch.randn(40, 256, generator=draw)
+    camera[:, 128:] = torch.randn(128, generator=draw)
     assert _parallel_rows(camera, MOST_COSINE) == 0
     [objection] = _audit_layer(camera, still)
     assert objection.startswith("40 of the 40 units of 0 measure the same: their weights, by how")

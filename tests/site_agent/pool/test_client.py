@@ -1,6 +1,7 @@
 """The pool from Python, against a real server."""
 
 import hashlib
+import socketserver
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -311,6 +312,21 @@ def test_another_program_at_the_address_is_recognised(
             client.whoami()
         with pytest.raises(PoolAnswerError, match="301"):
             client.whoami()
+
+
+def test_a_pool_that_speaks_tls_is_asked_for_by_https() -> None:
+    class Hangup(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            self.request.recv(4096)
+
+    with socketserver.TCPServer(("127.0.0.1", 0), Hangup) as server:
+        threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
+        line = PoolConnection(f"http://127.0.0.1:{server.server_address[1]}", "secret", attempts=1)
+        with pytest.raises(PoolUnreachableError, match="does not answer in plain HTTP") as refused:
+            line.send("GET", "/part")
+        assert "try https" in refused.value.hint
+        line.close()
+        server.shutdown()
 
 
 def test_the_token_goes_to_no_other_host(scripted: tuple[str, type[_Script]]) -> None:

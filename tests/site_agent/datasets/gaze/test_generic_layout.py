@@ -130,7 +130,7 @@ def test_a_table_that_lacks_a_column_is_named(tmp_path: Path) -> None:
     table = folder_of(tmp_path, samples_of("a", 2))
     table.write_text(table.read_text().replace(",pitch,", ",elevation,", 1))
     for path in (tmp_path, table):
-        with pytest.raises(AnnotationFileError, match="gaze.csv lacks pitch; expected a folder"):
+        with pytest.raises(AnnotationFileError, match=r"gaze\.csv lacks pitch; expected a folder"):
             open_gaze(path)
 
 
