@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from site_agent.datasets import egocentric
-from site_agent.datasets.gaze.generic_layout import COLUMNS, TABLE_NAME
+from site_agent.datasets.gaze.generic_layout import COLUMNS, TABLE_NAME, lacking_columns
 from site_agent.errors import TableFileError
 from site_agent.pictures.images import is_clutter
 from site_agent.text_tables import header_of
@@ -17,7 +17,7 @@ _ENDINGS_SHOWN = 5
 
 def describe_unknown(path: Path) -> str:
     """Describe the contents of a folder or a table without known data, and the expected ones."""
-    remarks = [*missing_columns(path), *_named_annotations(path)]
+    remarks = [*_missing_columns(path), *_named_annotations(path)]
     return "; ".join([_contents(path), *remarks, _EXPECTED])
 
 
@@ -42,7 +42,7 @@ def _contents(path: Path) -> str:
     return f"holds no data set that is known, but {listed or 'nothing'}"
 
 
-def missing_columns(path: Path) -> list[str]:
+def _missing_columns(path: Path) -> list[str]:
     """Return the columns that are missing in tables named like those of gaze or clips."""
     clips = path / egocentric.CLIPS_TABLE
     known: list[tuple[Path, Sequence[str]]] = [(path / TABLE_NAME, COLUMNS)]
@@ -53,7 +53,7 @@ def missing_columns(path: Path) -> list[str]:
     return [
         f"{table.name} lacks {', '.join(lacking)}"
         for table, columns in known
-        if table.is_file() and (lacking := [name for name in columns if name not in _header(table)])
+        if (lacking := lacking_columns(table, columns))
     ]
 
 

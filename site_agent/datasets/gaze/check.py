@@ -8,11 +8,10 @@ import numpy as np
 
 from site_agent.datasets.check import Finding, Severity
 from site_agent.datasets.gaze import records
-from site_agent.datasets.gaze.generic_layout import GENERIC
+from site_agent.datasets.gaze.generic_layout import GENERIC, TABLE_NAME, lacking_columns
 from site_agent.datasets.gaze.mpiifacegaze import NORMALISED_FACES
 from site_agent.datasets.gaze.mpiigaze import MPIIGAZE
 from site_agent.datasets.gaze.published import GAZECAPTURE, LPW, NVGAZE
-from site_agent.datasets.recognition import missing_columns
 from site_agent.errors import AnnotationFileError
 from site_agent.networks.views import ANGLES, Target
 from site_agent.work import Progress, no_progress
@@ -38,15 +37,20 @@ def open_gaze(path: Path) -> records.GazeDataset:
     return layout.open(place)
 
 
+_MOST_LACKING = 4
+"""Columns that a table of gaze may lack to be recognised as one: that of clips lacks 8."""
+
+
 def find_layout(path: Path) -> tuple[records.GazeLayout, Path]:
     """Return the layout of gaze data, and the path at which it is opened."""
     for layout in LAYOUTS:
         if (place := layout.find(path)) is not None:
             return layout, place
     expected = ", or ".join(layout.expected for layout in LAYOUTS)
-    is_table = path.suffix.lower() == ".csv"
-    if (path.is_dir() or is_table) and (lacking := missing_columns(path)):
-        problem = f"{'; '.join(lacking)}; expected {GENERIC.expected}"
+    table = path if path.suffix.lower() == ".csv" else path / TABLE_NAME
+    lacking = lacking_columns(table)
+    if 0 < len(lacking) <= _MOST_LACKING:
+        problem = f"{table.name} lacks {', '.join(lacking)}; expected {GENERIC.expected}"
         raise AnnotationFileError(path, 0, problem)
     raise AnnotationFileError(path, 0, f"is not gaze data; expected {expected}")
 

@@ -58,13 +58,20 @@ class Row:
 def find_table(path: Path) -> Path | None:
     """Return the table of a folder, or the path itself where it is one; None if there is none."""
     table = path / TABLE_NAME if path.is_dir() else path
-    if table.suffix.lower() != ".csv" or not table.is_file():
+    if table.suffix.lower() != ".csv" or not table.is_file() or lacking_columns(table):
         return None
+    return table
+
+
+def lacking_columns(table: Path, columns: Sequence[str] = COLUMNS) -> list[str]:
+    """Return the columns that a table lacks; none where there is no table."""
+    if not table.is_file():
+        return []
     try:
         header = header_of(table)
     except TableFileError:
-        return None
-    return table if set(COLUMNS) <= set(header) else None
+        header = []
+    return [name for name in columns if name not in header]
 
 
 def open_folder(table: Path) -> records.GazeDataset:

@@ -200,8 +200,7 @@ def test_a_camera_in_disguise_is_named_although_controls_cannot_train_it(
 ) -> None:
     members, public = join_samples(persons[:2]), join_samples(persons[SITES:])
     probing = Probing(tmp_path, public, build_decoy(new_network("gaze-lenet", 5), public))
-    [objection] = audit_base(probing.base, members)
-    assert "answer alike" in objection
+    assert "answer alike" in " ".join(audit_base(probing.base, members))
     sent = probing.train(members, LocalTraining(learning_rate=0.001, momentum=0), guarded=False)
     receipt = probing.probe(sent, members)
     assert receipt.level == "high", receipt_lines(receipt)
