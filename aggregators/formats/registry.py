@@ -236,22 +236,24 @@ _SIGNATURES: tuple[tuple[bytes, str, str], ...] = (
     (b"<", "a web page or XML file", "a model file; download it again"),
 )
 
-_OTHER_KINDS: tuple[tuple[bytes, str], ...] = (
-    (rb"\x89PNG", "a picture (PNG)"),
-    (rb"\xff\xd8\xff", "a picture (JPEG)"),
-    (rb"GIF8", "a picture (GIF)"),
-    (rb"BM.{4}\0{4}", "a picture (BMP)"),
-    (rb"RIFF.{4}WEBP", "a picture (WebP)"),
-    (rb".{4}ftyp(hei|mif|avi)", "a picture (HEIF or AVIF)"),
-    (rb".{4}ftypqt", "a video (QuickTime)"),
-    (rb".{4}ftyp", "a video (MP4)"),
-    (rb"RIFF.{4}AVI ", "a video (AVI)"),
-    (rb"\x1aE\xdf\xa3", "a video (Matroska or WebM)"),
-    (rb"\0\0\x01\xba", "a video (MPEG)"),
-    (rb"%PDF", "a document (PDF)"),
-    (rb"\x89HDF", "an HDF5 file"),
+_OTHER_KINDS: tuple[tuple[int, bytes, str], ...] = (
+    (0, b"\x89PNG", "a picture (PNG)"),
+    (0, b"\xff\xd8\xff", "a picture (JPEG)"),
+    (0, b"GIF8", "a picture (GIF)"),
+    (0, b"BM", "a picture (BMP)"),
+    (8, b"WEBP", "a picture (WebP)"),
+    (4, b"ftyphei", "a picture (HEIF)"),
+    (4, b"ftypmif", "a picture (HEIF)"),
+    (4, b"ftypavi", "a picture (AVIF)"),
+    (4, b"ftypqt", "a video (QuickTime)"),
+    (4, b"ftyp", "a video (MP4)"),
+    (8, b"AVI ", "a video (AVI)"),
+    (0, b"\x1aE\xdf\xa3", "a video (Matroska or WebM)"),
+    (0, b"\0\0\x01\xba", "a video (MPEG)"),
+    (0, b"%PDF", "a document (PDF)"),
+    (0, b"\x89HDF", "an HDF5 file"),
 )
-"""Patterns of first bytes of files that are no models, and the kinds of file."""
+"""Offsets and bytes that show files of other kinds, the more special first."""
 
 # Version 1, then the length of the loss's name and the name: "loss_mmod_".
 _DLIB_NETWORK = re.compile(rb"\x01\x01[\x01-\x20]{1,4}(loss_[a-z_]+).*", re.DOTALL)
@@ -283,8 +285,8 @@ def describe_unknown_file(head: bytes) -> tuple[str, str]:
     for signature, summary, advice in _SIGNATURES:
         if head.lstrip().startswith(signature):
             return summary, advice
-    kinds = (kind for start, kind in _OTHER_KINDS if re.match(start, head, re.DOTALL))
-    kind = next(kinds, "") or _text_kind(head)
+    kinds = (kind for at, mark, kind in _OTHER_KINDS if head[at:].startswith(mark))
+    kind = _text_kind(head) or next(kinds, "")
     return (kind, _OF_OTHER_KIND) if kind else (f"bytes {head[:8].hex(' ')}", "")
 
 
