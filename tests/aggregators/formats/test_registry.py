@@ -49,7 +49,7 @@ def make_zip(name: str) -> bytes:
             r"a neural network of dlib \(loss_mmod\).* HOG-SVM detector",
         ),
         (bytes.fromhex("0000002066747970") + b"isom....", r"a video \(MP4\).*expected a model"),
-        (b"RIFF....AVI LIST....", r"a video \(AVI\)"),
+        (b"RIFF\x24\xff\0\0AVI LIST....", r"a video \(AVI\)"),
         (b"\x89PNG\r\n\x1a\n....", r"a picture \(PNG\)"),
         (b'{"images": []}', r"a text \(JSON\)"),
         ("file,person\na.png,Zoé".encode()[:-1], r"a table \(CSV\)"),
