@@ -58,7 +58,7 @@ MOST_CORRELATION, FEWEST_COMPARED = 0.995, 16
 """Between the answers of two units to the site's own samples, and samples needed to tell. Rows
 with weights on inputs that cancel measure the same, which a comparison of weights misses. To the
 pictures of one person many units of an honest network answer nearly alike: a third of them had five
-others above 0.98, 2 of 500 above 0.99, none above 0.995 (5 networks, each of 6 drawn persons)."""
+others above 0.98, 2 of 500 above 0.99, none above 0.995 (4 networks, each of 6 drawn persons)."""
 
 FEWEST_PARALLEL, FEWEST_PARALLEL_DRAWING = 5, 16
 """Other rows that a row of a camera is parallel to: it reads one sample for each threshold.
