@@ -223,12 +223,20 @@ def _check_columns(table: text_tables.TextTable, other_columns: Sequence[str]) -
         near = [
             name
             for name in other_columns
-            if (name.split("_")[0] == stimulus or "onset" in name or _is_near(name, expected))
+            if (
+                name.split("_")[0] == stimulus
+                or _is_near(name, expected)
+                # Such as the onset of a response; types that need no such stimulus settle it.
+                or ("onset" in name and (needed or not types))
+            )
             and any(map(str.isdigit, "".join(table.texts[name])))
         ]
         if near:
             meant = f"{stimulus}_onset_ms" if near[0].endswith("_ms") else expected
-            problems.append(f"the column {near[0]!r} is not known; did you mean {meant}?")
+            problems.append(
+                f"the column {near[0]!r} is not known; did you mean {meant}? If not, rename "
+                "it, or add a column trial_type"
+            )
         elif needed:
             problems.append(f"a {needed[0]} trial needs a column {expected}, which is missing")
     if not types:
