@@ -51,13 +51,6 @@ def require_free_copies(copies: Iterable[tuple[Path, Path]], *, force: bool) -> 
         require_free(target, force=force or same)
 
 
-def words_on_existing(path: Path, *, force: bool) -> str:
-    """Return the remark of a dry run on an existing file."""
-    if force or not path.exists():
-        return ""
-    return "; a file is there, which only --force or the same model replaces"
-
-
 @contextmanager
 def place_for_model(target: Path, *, force: bool) -> Iterator[Path]:
     """Yield the path for writing a model; its bytes are known only at the end.
