@@ -2,7 +2,7 @@
 
 import shlex
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
@@ -167,7 +167,7 @@ def invite(
         f"invitation {invitation.invitation_id} to {invitation.site} "
         f"({role_words(invitation.role, pool_wide=invitation.pool_wide)}), until "
         f"{day(invitation.expires_at)}; it is shown only now, and used once: "
-        f"{_login_command(endpoint)} --name NAME"
+        f"{_login_command(endpoint, ' --name NAME')}"
     )
     return Reply(invitation, invitation.secret, [invitation.secret])
 
@@ -228,8 +228,8 @@ def token(
     return Reply(created, created.secret, [created.secret])
 
 
-def _login_command(endpoint: str) -> str:
-    command = f"poolctl auth login {shlex.quote(address_with_pin(endpoint))}"
+def _login_command(endpoint: str, options: str = "") -> str:
+    command = f"poolctl auth login {shlex.quote(address_with_pin(endpoint))}{options}"
     is_local = urlsplit(endpoint).hostname in {"localhost", "127.0.0.1", "::1"}
     return command + (" (elsewhere, with this machine's name in it)" if is_local else "")
 
@@ -337,6 +337,7 @@ def _disable(invocation: Invocation, user: str, *, yes: bool, dry_run: bool) -> 
             for token in pool.tokens.list()
             if token.made_by == user
             and token.revoked_at is None
+            and (token.expires_at is None or token.expires_at > datetime.now(UTC))
             and (token.site, token.user) != (site, name)
         ]
     text: list[str | TableText] = [f"disabled user {user}"]

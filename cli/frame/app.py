@@ -194,7 +194,7 @@ _PANELS = {
     ),
     "Use models": (
         ("inspect", "vision.inspect", "Describe a model file."),
-        ("predict", "vision.predict", "Find faces in images, or looks in videos."),
+        ("predict", "vision.predict", "Find faces in images, or where a person looks in videos."),
         ("evaluate", "vision.evaluate", "Score models on annotated images."),
         ("privacy", "privacy", "Measure what something that left reveals."),
         ("blink", "blink", "Find eyeblinks in a video or an EAR trace."),

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from cli.frame import options
-from cli.frame.errors import OutputExistsError
+from cli.frame.errors import OutputExistsError, UsageError
 from cli.frame.output import Invocation, Reply, TableText
 from cli.frame.values import key_value_pairs
 from cli.options.versions import VisibilityOption
@@ -55,6 +55,7 @@ def export(
     The owner must have granted the right to redistribute it, and its terms must allow it. A folder
     shows every file before you send it anywhere. New repositories of a hub are private.
     """
+    _require_registry(to, place)
     with ExitStack() as stack:
         pool = stack.enter_context(invocation.pool())
         is_local = to == "hf" and _is_folder(place)
@@ -97,6 +98,7 @@ def import_(
     All files are checked first; an export that was changed on its way changes nothing here.
     """
     sites = key_value_pairs(site_map, "--site-map")
+    _require_registry(source, place)
     with ExitStack() as stack:
         pool = stack.enter_context(invocation.pool())
         scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="poolctl-import-")))
@@ -117,6 +119,11 @@ def import_(
     cells.append("yes" if version.signed else "no")
     table = TableText(["from", "here", "state", "signed"], [cells], keep=("here", "state"))
     return Reply({"imported": not dry_run, "items": [version]}, table, [version.address])
+
+
+def _require_registry(form: str, place: str) -> None:
+    if form == "oci" and _is_folder(place):
+        raise UsageError(f"{place}: is a folder, which holds the form hf; oci is for registries")
 
 
 def _is_folder(place: str) -> bool:

@@ -1,4 +1,4 @@
-"""``poolctl predict``: find faces and landmarks in images, or looks in videos."""
+"""``poolctl predict``: find faces and landmarks in images, or where a person looks."""
 
 from dataclasses import dataclass
 from pathlib import Path

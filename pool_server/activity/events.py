@@ -30,6 +30,7 @@ TITLES = {
     "version.changed": "The description of {subject} changed",
     "version.deleted": "{subject} was deleted",
     "version.downloaded": "{by} downloaded {subject}",
+    "version.exported": "{by} exported {subject}",
     "version.flagged": "{subject} was withdrawn, and models of your site hold it: {reason}",
     "version.handed-on": "{by} passed {subject} on as {as}",
     "version.merged": "{by} merged {subject} into {into}",
@@ -39,7 +40,8 @@ TITLES = {
     "version.replaced": "{subject} was replaced by {successor}",
     "version.waiting": "{subject} waits for a curator",
     "version.withdrawn": "{subject} was withdrawn: {reason}",
-    "versions.exported": "{subject} exported {count} models of your site",
+    # Of the release before.
+    "versions.exported": "{subject} exported models of your site",
 }
 """A sentence for each kind of event, of its subject and details."""
 

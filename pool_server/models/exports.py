@@ -43,13 +43,7 @@ def export(
     session.flush()
     if version.model.site_id != caller.site_id:
         write_event(
-            session,
-            version.model.site_id,
-            "versions.exported",
-            caller.site,
-            by=caller.name,
-            count=1,
-            addresses=[address_of(version)],
+            session, version.model.site_id, "version.exported", address_of(version), by=caller.site
         )
     return describe(
         exports.PortableVersion,

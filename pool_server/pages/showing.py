@@ -209,7 +209,7 @@ def refused_form(form: "Form", error: pool_api.RefusedByApiError | PoolError) ->
 def count_problems(problems: Mapping[str, str]) -> str:
     """Return the sentence above a form's problems."""
     if problems.keys() == {"file"}:
-        return "This file is not taken"
+        return "This file cannot be taken"
     return f"{words.count(len(problems), 'field')} cannot be taken as typed"
 
 

@@ -237,7 +237,8 @@ class Ending:
             left_out=sorted(missing_sites(ended)),
         )
         session.flush()
-        if ended.number < ended.rounds_total:
+        # A series level by level is of an earlier release; no site takes part in it any more.
+        if ended.number < ended.rounds_total and ended.mode == "one-shot":
             _open_successor(session, caller, ended, version)
         return self._record_result(session, ended)
 

@@ -131,7 +131,9 @@ class LeafRefitRounds(RoundMethod):
             actual = ensemble if base.kind == "ert" else f"of kind {base.kind}"
             raise RoundRefusedError(
                 f"{self.name} refines one landmark model; the base is {actual}",
-                hint="Merge the sub-models with wba-cascade first.",
+                hint="Merge the sub-models with wba-cascade first."
+                if base.kind == "ert"
+                else "Networks are trained by other methods: --method fedavg.",
             )
 
     def options_of_next(self, options: Mapping[str, Any]) -> dict[str, Any]:

@@ -152,7 +152,7 @@ def require_not_deleted(model: ModelRecord | None, version: ModelVersionRecord |
     """Raise if a model, or its version with a file, was deleted: neither comes back."""
     if model is not None and model.deleted_at is not None:
         raise ConflictError(
-            f"{model.site.name}/{model.name} was deleted, and names are never used again",
+            f"{model.site.name}/{model.name} was deleted by an earlier release, and stays gone",
             code="model_deleted",
             hint="Upload it under another name.",
         )

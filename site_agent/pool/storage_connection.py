@@ -34,6 +34,7 @@ from site_agent.pool.profiles import host_of, normalise_endpoint
 
 _PIN = re.compile(r"sha256=([0-9a-f]{64})")
 _LONGEST_WAIT_S = 20.0
+_PROXIES = frozenset({"http_proxy", "https_proxy", "all_proxy", "no_proxy"})
 
 
 def pin_certificate(address: str) -> str:
@@ -212,12 +213,15 @@ def open_http_client(url: str, timeout: httpx.Timeout, **options: Any) -> httpx.
     try:
         return httpx.Client(timeout=timeout, verify=certificates, trust_env=not is_local, **options)
     except (ImportError, ValueError, httpx.InvalidURL) as error:
-        named = [
-            f"{name}={value}" for name, value in os.environ.items() if "_proxy" in name.lower()
-        ]
+        # Names alone: values hold passwords.
+        named = [name for name, value in os.environ.items() if value and name.lower() in _PROXIES]
         raise errors.InvalidInputError(
             f"{url}: {error}",
-            hint=f"a proxy is http://, https://, socks5:// or socks5h://; found {', '.join(named)}",
+            hint=f"look at {', '.join(named)}: a proxy is http://, https://, socks5:// or "
+            "socks5h://; NO_PROXY has host names, .endings and IP addresses, without ranges "
+            "and brackets"
+            if named
+            else "",
         ) from error
 
 

@@ -29,7 +29,7 @@ class ModelRecord(base.Record):
 
     `visibility` is ``private`` (its own site), ``sites`` (those with a `GrantRecord`) or
     ``consortium`` (every site); `rights` are the further acts allowed to its readers. A
-    deleted model keeps its row, so that its name is never used again.
+    model that an earlier release deleted as a whole keeps its row, and its name stays unused.
     """
 
     __tablename__ = "models"

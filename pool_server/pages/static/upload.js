@@ -68,7 +68,7 @@ function choose(chosen) {
   if (!chosen) return;
   clear();
   if (chosen.size > Number(form.dataset.most)) {
-    refuse(`${chosen.name} is too large for a browser`, "Use the command below; it goes on by itself after a break.");
+    refuse(`${chosen.name} is too large for a browser`, "Use 'poolctl upload'; it goes on by itself after a break.");
     return;
   }
   file = chosen;

@@ -59,6 +59,7 @@ def test_a_pinned_certificate_is_the_only_proof(
         for command in (("token", "site-a", "laptop"), ("invite", "site-a")):
             letter = poolctl("admin", "people", *command).err
             assert f"poolctl auth login '{address}'" in letter, "a lab logs in by it as it stands"
+        assert f"poolctl auth login '{address}' --name NAME" in letter
     port = url.rpartition(":")[2]
     link = poolctl("serve", "--data", tmp_path / "pool", "--show-login", "--json").data
     assert link["login_link"].startswith("https://")

@@ -145,7 +145,7 @@ def test_a_file_that_is_no_model_gets_a_heading_of_its_own() -> None:
     body = ErrorBody(code="format_refused", message=problem)
     error = RefusedByApiError(422, body)
     state = refused_form(Form({}), error)
-    assert (state.message, dict(state.errors)) == ("This file is not taken", {"file": problem})
+    assert (state.message, dict(state.errors)) == ("This file cannot be taken", {"file": problem})
 
 
 def test_a_name_may_be_typed_with_its_site(pool: PoolDriver) -> None:

@@ -59,10 +59,12 @@ def test_a_variable_that_cannot_be_used_is_named(
     monkeypatch.setenv("POOL_ENDPOINT", "https://pool.invalid")
     monkeypatch.setenv("POOL_TOKEN", "pat_abc")
     monkeypatch.setenv(variable, value)
+    monkeypatch.setenv("MY_PROXY_PASSWORD", "hidden-word")
     assert main(["models", "ls"]) == 2
     said = capsys.readouterr().err
     assert ("the address of the pool" if variable == "POOL_ENDPOINT" else variable) in said
     assert "--debug" not in said
+    assert "hidden-word" not in said
 
 
 @pytest.mark.parametrize("scheme", ["socks5", "socks5h"])

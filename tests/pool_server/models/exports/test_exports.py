@@ -83,9 +83,10 @@ def test_exporting_others_models_needs_the_right_to_redistribute(pool: PoolDrive
     assert reasons(ask(other, version["address"])) == ["keeper has not granted download"]
     # The owner hears who took it along; nobody hears of what was refused.
     events = owner.get("/api/v1/events").json()["items"]
-    told = [event for event in events if event["kind"] == "versions.exported"]
-    assert [event["subject"] for event in told] == ["taker"]
-    assert told[0]["details"]["addresses"] == [version["address"]]
+    told = [event for event in events if event["kind"] == "version.exported"]
+    assert [(event["subject"], event["details"]["by"]) for event in told] == [
+        (version["address"], "taker")
+    ]
     audit = pool.admin.get("/api/v1/audit", params={"action": "version.export"}).json()["items"]
     assert [
         (act["actor"], act["details"]["digest"])
