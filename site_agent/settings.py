@@ -115,6 +115,13 @@ def list_settings(settings: Any, leave_out: Collection[str] = ()) -> dict[str, S
     return dict(_walk(settings, "", leave_out))
 
 
+_GIVEN_UP = {
+    "weight_by": "", "filter.filter": "none", "filter.filter_ms": 120.0, "files.bits": 16,
+    "labels.task": "",
+}  # fmt: skip
+"""Settings of the release before, at the values at which printed files have them unused."""
+
+
 def with_values(settings: S, values: Mapping[str, Any], leave_out: Collection[str] = ()) -> S:
     """Return the settings with some replaced, by full names or the last parts of them.
 
@@ -123,6 +130,8 @@ def with_values(settings: S, values: Mapping[str, Any], leave_out: Collection[st
     known = list_settings(settings, leave_out)
     changes: dict[str, Any] = {}
     for name, raw in _flat(values).items():
+        if name in _GIVEN_UP and raw == _GIVEN_UP[name]:
+            continue
         full = find_name(known, name)
         try:
             value = _reader(known[full].hint).validate_python(_prepared(known[full].hint, raw))

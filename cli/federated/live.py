@@ -67,7 +67,10 @@ def provision(
     made = make_kits(output, address=server, sites=site_names(sites))
     text = [str(kit) for kit in made] or [f"{output} has these kits already"]
     if made:
-        text.append(f"give each of them its folder; keep {output / 'authority'} to yourself")
+        text.append(
+            f"give each of them its folder, and the server {output / 'server'} again, which names "
+            f"all sites; keep {output / 'authority'} to yourself"
+        )
     return Reply({"output": output, "server": server, "made": made}, text, [str(k) for k in made])
 
 

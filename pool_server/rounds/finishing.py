@@ -237,7 +237,7 @@ class Ending:
             left_out=sorted(missing_sites(ended)),
         )
         session.flush()
-        # A series level by level is of an earlier release; no site takes part in it any more.
+        # A series level by level is of an earlier release; no site takes part in it now.
         if ended.number < ended.rounds_total and ended.mode == "one-shot":
             _open_successor(session, caller, ended, version)
         return self._record_result(session, ended)

@@ -54,6 +54,8 @@ MOST_COSINE_DRAWING = 0.8
 """Between two rows that draw a picture: those of neighbouring places resemble each other. In
 honest cross-encoders no row had five others above 0.7 (drawn eyes, up to 12 epochs)."""
 
+MOST_UNAUDITED_EPSILON = 10.0
+"""Beyond it the noise alone bounds little."""
 MOST_CORRELATION, FEWEST_COMPARED = 0.995, 16
 """Between the answers of two units to the site's own samples, and samples needed to tell. Rows
 with weights on inputs that cancel measure the same, which a comparison of weights misses. To the
@@ -156,14 +158,15 @@ def require_safe(
 ) -> None:
     """Refuse an unsafe round before anything is computed for others.
 
-    The base of a private round is not audited: differential privacy bounds the leak from any base,
-    and a refusal, which depends on the site's data, is outside its bound.
+    The base of a private round is not audited up to `MOST_UNAUDITED_EPSILON`: differential privacy
+    bounds the leak from any base, and a refusal, which depends on the site's data, is outside its
+    bound.
 
     Raises `ContributionWithheldError`: settings that no site accepts, or a base that no training
     makes; with each finding.
     """
     reasons = objections_to_training(settings)
-    if settings.dp_epsilon is None:
+    if settings.dp_epsilon is None or settings.dp_epsilon > MOST_UNAUDITED_EPSILON:
         objections = audit_base(base, samples)
         reasons += [f"the base is not a trained network: {item}" for item in objections]
     if reasons:

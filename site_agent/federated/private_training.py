@@ -24,7 +24,8 @@ released.
 
 Covered: the update that leaves the site, against anybody, for a neighbouring data set with one
 sample (or person) more or less. Not covered: the number of samples, and that the site took part.
-Bases are not audited, as a refusal would tell of the site's data. In a secure round of ``person``
+Bases of rounds are not audited, as a refusal would tell of the site's data; parts of split
+trainings are, and a refusal of one is not covered. In a secure round of ``person``
 each lab adds only its share of the noise, so that the sum has all of it: with half of the labs
 honest the epsilon holds for the sum, and nobody sees a part of it. ``sample`` adds all noise at
 each lab, as training is not linear in it. Networks with BatchNorm mix samples and are refused.

@@ -247,7 +247,7 @@ class VideoReader:
                     picture.pts = places.popleft()
                 if picture.is_corrupt:
                     self._note(ValueError("damaged picture"))
-                    if self._decoded_pictures:
+                    if self._decoded_pictures or picture.key_frame:
                         damage.begin()
                     continue
                 if damage.misses_key(picture):
@@ -353,6 +353,8 @@ class VideoReader:
             )
 
 
+# FFmpeg's number.
+_I_PICTURE = 1
 _MOST_KEPT_BACK = 16
 """Pictures that a decoder may keep back to show them in order, in any codec."""
 
@@ -366,7 +368,7 @@ class _Damage:
     def __init__(self) -> None:
         self._spoiled = self._spoiled_before = self._in_packets = False
         self._since = 0
-        self._key_sent = self._depends = self._behind = False
+        self._key_sent = self._depends = self._behind = self._at_key = False
         self._keys: set[int] = set()
         self._behind_packets: set[int] = set()
         self._last: int | None = None
@@ -379,7 +381,7 @@ class _Damage:
         if packet.pts is not None and not packet.is_discard:
             if self._behind:
                 self._behind_packets.add(packet.pts)
-            elif packet.is_keyframe:
+            elif packet.is_keyframe and (self._last is None or packet.pts > self._last):
                 self._keys.add(packet.pts)
         return packet.is_corrupt
 
@@ -391,9 +393,12 @@ class _Damage:
 
     def misses_key(self, picture: "VideoFrame") -> bool:
         """Return whether a key picture that should come before this one has silently got lost."""
+        self._at_key = False
         if picture.pts is None:
             return False
         passed = {pts for pts in self._keys if pts <= picture.pts}
+        # The I picture of an open group is a key to the container alone.
+        self._at_key = picture.pts in passed and int(picture.pict_type) == _I_PICTURE
         self._keys -= passed
         # The second field of a picture may be a packet of its own.
         missed = bool(passed - {picture.pts}) and not picture.interlaced_frame
@@ -407,7 +412,7 @@ class _Damage:
         """Judge the decoder's next picture; return False for a spoiled one that comes too late."""
         self._spoiled_before = self._spoiled
         held = reorders and self._depends and self._since < _MOST_KEPT_BACK
-        if picture.key_frame and not held:
+        if (picture.key_frame or self._at_key) and not held:
             self._spoiled = False
         self._since += 1
         pts = picture.pts

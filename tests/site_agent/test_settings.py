@@ -99,3 +99,10 @@ def test_an_ambiguous_name_lists_the_settings() -> None:
         with_values(settings, {"smoothing_ms": "20"})
     changed = with_values(settings, {"conditioning.smoothing_ms": "20"})
     assert asdict(changed)["conditioning"]["smoothing_ms"] == 20
+
+
+def test_unused_settings_of_the_release_before_are_passed_over() -> None:
+    printed = {"filter": {"filter": "none", "filter_ms": 120.0}, "files": {"bits": 16}}
+    assert with_values(BlinkAnalysisSettings(), printed) == BlinkAnalysisSettings()
+    with pytest.raises(SettingsError, match="no setting"):
+        with_values(BlinkAnalysisSettings(), {"filter": {"filter": "savgol"}})

@@ -136,7 +136,9 @@ class GazeDataset:
             fitting = [item.name for item in GAZE_ARCHITECTURES.values() if item.view in views]
             raise InvalidInputError(
                 f"{self.path}: holds {offered}; the network takes {view.description}",
-                hint="for these pictures train with --set architecture=" + " or ".join(fitting),
+                hint=f"for these pictures train with --set architecture={' or '.join(fitting)}"
+                if fitting
+                else "",
             )
         return replace(self, view=view, read_person=self.others[view], others={})
 

@@ -94,6 +94,11 @@ def _session(folder: Path, row: TableRow) -> "BatchSession":
             if video
             else "neither video nor trace is given"
         )
+    if cell("filter") not in ("", "none") or cell("bits") not in ("", "16"):
+        raise ValueError(
+            "filter and bits are no longer settings; empty these cells (make deep video readable "
+            "with ffmpeg -vf lut=c0=val*16 for 12 bits)"
+        )
     source = find_named(folder, video or trace)
     rate_hz = number("frame_rate_hz") if cell("frame_rate_hz") else None
     if rate_hz is not None and not 0 < rate_hz < 100_000:

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -220,15 +221,13 @@ def _check_columns(table: text_tables.TextTable, other_columns: Sequence[str]) -
         if table.first_of([f"{stimulus}_onset_{unit}" for unit in _UNITS]) is not None:
             continue
         needed = [str(name) for name in needing if name in types]
+        other = "us_" if stimulus == "cs" else "cs_"
         near = [
             name
             for name in other_columns
-            if (
-                name.split("_")[0] == stimulus
-                or _is_near(name, expected)
-                # Such as the onset of a response; types that need no such stimulus settle it.
-                or ("onset" in name and (needed or not types))
-            )
+            if (needed or not types)
+            and not name.startswith((other, "cr_", "ur_"))
+            and (name.split("_")[0] == stimulus or "onset" in name or _is_near(name, expected))
             and any(map(str.isdigit, "".join(table.texts[name])))
         ]
         if near:
@@ -417,8 +416,9 @@ def _row_onsets(
     state_column = table.first_of(("edge", "state"))
     if state_column is None:
         for name in table.columns:
-            levels = {table.texts[name][index].lower() for index in rows}
-            if levels & _LOW and levels & _HIGH and levels <= _HIGH | _LOW:
+            levels = [table.texts[name][index].lower() for index in rows]
+            turns = all((one in _HIGH) != (next_ in _HIGH) for one, next_ in pairwise(levels))
+            if len(levels) > 1 and turns and set(levels) <= _HIGH | _LOW:
                 text = f"the column {name!r} is not known; did you mean state, or edge?"
                 raise TableFileError(table.path, [(1, text)])
         return [float(times_s[index]) for index in rows]

@@ -112,9 +112,10 @@ def _table_trace(table: text_tables.TextTable, frame_rate_hz: float | None) -> E
     if closure is None:
         _refuse_closure(table.path, ear)
     counts = np.arange(len(lines), dtype=np.float64)
-    numbered = table.first_of(_FRAME)
+    is_timed = table.first_of(text_tables.TIME_COLUMNS) is not None
+    numbered = table.first_of(_FRAME[:1] if is_timed else _FRAME)
     frames = counts if numbered is None else _known(table, table.numbers(numbered))
-    if table.first_of(text_tables.TIME_COLUMNS) is not None:
+    if is_timed:
         times_s = _known(table, table.times_s())
     else:
         times_s = (frames - frames[0]) / _rate(table.path, frame_rate_hz)

@@ -54,7 +54,7 @@ def write_study(study: Path, records: Sequence[SessionRecord]) -> StudySummary:
         files["trials"] = study / "all_trials.csv"
         write_trials_table(files["trials"], study, with_trials)
     curves, differences, remarks = _fit(records)
-    if (study / ".batch" / "bids.json").exists():
+    if (study / "bids").is_dir() and (study / ".batch" / "bids.json").exists():
         remarks.append(f"{study / 'bids'}: was made by an earlier version and stays as it was")
     (study / "models.csv").unlink(missing_ok=True)
     if with_trials:

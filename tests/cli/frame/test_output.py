@@ -5,6 +5,7 @@ import os
 import pty
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -89,10 +90,12 @@ def on_terminal(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> s
         patched.setattr(sys, "stdout", terminal)
         patched.setattr(sys, "stderr", terminal)
         act()
-        terminal.flush()
-        sent = os.read(ours, 65536).decode()
+    sent = b""
+    with suppress(OSError):  # the terminal is closed
+        while part := os.read(ours, 65536):
+            sent += part
     os.close(ours)
-    return sent
+    return sent.decode()
 
 
 def test_words_of_others_command_no_terminal(

@@ -168,7 +168,7 @@ def test_a_puff_that_never_came_says_nothing_of_the_closed_eye(tmp_path: Path) -
 
 def test_a_bad_list_is_found_before_the_analysis(trace_file: Path, tmp_path: Path) -> None:
     listed = tmp_path / "trials.csv"
-    listed.write_text("trial,trial_type,cs_onset_s\n1,paired,\n")
+    listed.write_text("trial,trial_type,cs_onset_s,us_onset_s\n1,paired,,\n")
     with pytest.raises(TableFileError, match="line 2"):
         run_blink_analysis(TraceFile(trace_file), out_dir=tmp_path / "out", trials=listed)
     assert not (tmp_path / "out").exists()

@@ -290,16 +290,18 @@ class LevelFollower:
 
 
 @pytest.mark.parametrize(
-    ("parameters", "part", "unjudged"),
+    ("parameters", "key", "part", "unjudged"),
     [
-        ("keyint=20:min-keyint=20:scenecut=0:bframes=0", (0, 1), 17),
-        ("keyint=20:min-keyint=20:scenecut=0:bframes=0", (0.5, 1), 19),
-        ("keyint=40:min-keyint=40:scenecut=0:bframes=3", (0, 1), 35),
-        ("keyint=1", (0, 1), 0),
+        ("keyint=20:min-keyint=20:scenecut=0:bframes=0", 1, (0, 1), 17),
+        ("keyint=20:min-keyint=20:scenecut=0:bframes=0", 1, (0.5, 1), 19),
+        ("keyint=20:min-keyint=20:scenecut=0:bframes=0", 0, (0.5, 1), 0),
+        ("keyint=40:min-keyint=40:scenecut=0:bframes=3", 1, (0, 1), 35),
+        ("keyint=20:min-keyint=20:scenecut=0:bframes=0:open-gop=1", 1, (0, 1), 17),
+        ("keyint=1", 1, (0, 1), 0),
     ],
 )
 def test_frames_behind_a_lost_key_frame_are_not_judged(
-    tmp_path: Path, parameters: str, part: tuple[float, float], unjudged: int
+    tmp_path: Path, parameters: str, key: int, part: tuple[float, float], unjudged: int
 ) -> None:
     path = tmp_path / "damaged.mp4"
     write_video(
@@ -307,8 +309,8 @@ def test_frames_behind_a_lost_key_frame_are_not_judged(
     )
     with av.open(str(path)) as container:
         packets = [packet for packet in container.demux(video=0) if packet.size]
-        second_key = [packet for packet in packets if packet.is_keyframe][1]
-        start, size = second_key.pos, second_key.size
+        damaged = [packet for packet in packets if packet.is_keyframe][key]
+        start, size = damaged.pos, damaged.size
     assert start is not None
     data = bytearray(path.read_bytes())
     places = slice(start + int(part[0] * size), start + int(part[1] * size))
