@@ -18,6 +18,7 @@ from site_agent.eyeblink.conditioning.trials import (
 )
 from site_agent.eyeblink.records import Float64, UInt8
 from site_agent.pictures.video_reading import DecodingReport, Frame, FrameSource, VideoInfo
+from site_agent.wording import count_words
 
 Region = tuple[int, ...]
 """Left, top, width and height in pixels of the picture as it is shown."""
@@ -119,6 +120,8 @@ def trials_by_lights(meter: LightMeter, listed: TrialList | None, timing: TrialT
 _ON_SHARE, _OFF_SHARE = 0.5, 0.3
 # Shorter darkness does not end a pulse: a dimmed LED flickers.
 _SAME_PULSE_S = 0.030
+# The moment of an onset in a longer stretch without frames is not known.
+_LONGEST_GAP_S = 0.25
 # Least distance of lit from dark, in standard deviations of the brightness within both.
 _SMALLEST_SEPARATION = 5.0
 # The same in grey levels.
@@ -219,6 +222,12 @@ def _pulses(share: Float64, times_s: Float64) -> LedOnsets:
     if on[0]:
         remarks.append("the light was on when the recording began; that onset is not known")
         ends = ends[1:]
+    unseen = np.diff(times_s)[starts - 1] > max(_LONGEST_GAP_S, 3.0 * np.median(np.diff(times_s)))
+    if unseen.any():
+        remarks.append(
+            f"{count_words(int(unseen.sum()), 'onset')} not known, where no frame is judged"
+        )
+    starts = starts[~unseen]
     onsets = [_crossing(share, times_s, int(index), _ON_SHARE) for index in starts]
     offsets = [_crossing(share, times_s, int(index), _OFF_SHARE) for index in ends]
     before = [-math.inf, *offsets]

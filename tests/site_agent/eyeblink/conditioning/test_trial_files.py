@@ -174,6 +174,19 @@ def test_a_bad_list_is_found_before_the_analysis(trace_file: Path, tmp_path: Pat
     assert not (tmp_path / "out").exists()
 
 
+def test_an_existing_folder_keeps_files_of_others_and_loses_those_of_earlier_versions(
+    trace_file: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    for name in ("notes.txt", "trace.png", "trials.csv"):
+        (out / name).write_text("old")
+    run_blink_analysis(TraceFile(trace_file), out_dir=out)
+    assert (out / "notes.txt").read_text() == "old"
+    assert not (out / "trace.png").exists()
+    assert not (out / "trials.csv").exists(), "this analysis had no trials"
+
+
 def test_a_recording_too_short_for_trials(tmp_path: Path) -> None:
     (tmp_path / "ear.csv").write_text("timestamp_s,ear\n0,0.3\n")
     (tmp_path / "trials.csv").write_text("trial,cs_onset_s\n1,0.5\n")

@@ -306,6 +306,15 @@ def test_lost_frames_shift_no_onset() -> None:
     assert abs(onsets.onsets_s[1] - 15.0) < 0.045
 
 
+def test_an_onset_between_frames_that_are_not_judged_is_not_known() -> None:
+    onsets_s = np.array([5.0, 15.0, 25.0])
+    brightness, times_s = lit_trace(100, onsets_s, noise=0.5, seed=1)
+    brightness[(times_s > 14.8) & (times_s < 15.2)] = np.nan
+    onsets = detect_led_onsets(brightness, times_s)
+    assert onsets.onsets_s == pytest.approx([5.0, 25.0], abs=0.006)
+    assert "1 onset" in onsets.remarks[0]
+
+
 def test_a_light_that_is_on_from_the_start() -> None:
     brightness = np.repeat([100.0, 20.0, 100.0, 20.0], 30)
     onsets = detect_led_onsets(brightness, np.arange(120) / 30)
