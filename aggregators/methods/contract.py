@@ -165,7 +165,7 @@ class AggregationMethod(ABC, Generic[OptionsT]):
     same_parts: ClassVar[bool] = False
 
     @property
-    def not_summable(self) -> str:
+    def reason_not_summable(self) -> str:
         """Return why the method cannot work from a secure sum; empty if it can."""
         if self.needs_each:
             return (

@@ -71,9 +71,9 @@ def read_pool_pixels(
     pool: tuple[int, int],
     intensities: Float32,
 ) -> None:
-    """Read pool pixels (first, last excluded); outside the image they stay 0.
+    """Read grey levels of pool pixels into `intensities`; those outside the image stay 0.
 
-    `face` is a box, and a shape in its coordinates.
+    `face`: a box, and a shape in its coordinates. `pool`: first and last pixel, last excluded.
     """
     box, shape = face
     height, width = grey.shape

@@ -26,8 +26,8 @@ PoolWideOption = Annotated[bool, Option("The role holds for every site (pool adm
 _ROLES = {
     "viewer": "see and fetch what is shared with the site",
     "contributor": "also upload, share, merge, take part in rounds, post scores",
-    "curator": "also decide what is published: the pool's curators for every site",
-    "admin": "also look after users, invitations and tokens: the pool's admins of every site",
+    "curator": "also decide on publication: pool curators, for every site",
+    "admin": "also manage users, invitations and tokens: pool admins, for every site",
 }
 
 
@@ -194,8 +194,7 @@ def token(
         Option("Restrict the token to a scope; repeatable. Default: all of its role.", "SCOPE"),
     ] = (),
     user: Annotated[
-        str,
-        Option("The owner, who bounds its rights. Default: you, if you are of the site.", "USER"),
+        str, Option("The owner; caps the token's rights. Default: you, if of this site.", "USER")
     ] = "",
     for_machine: Annotated[
         bool, Option("The site owns the token, not a user: it stays valid when you are disabled.")
@@ -276,7 +275,7 @@ def change(
     user: UserArgument,
     *,
     display_name: Annotated[str | None, Option("The user's full name.")] = None,
-    email: Annotated[str | None, Option("For people; the pool sends no mail.")] = None,
+    email: Annotated[str | None, Option("The user's e-mail; the pool sends no mail.")] = None,
     role: Annotated[
         Literal["viewer", "contributor", "curator", "admin"] | None,
         Option("The new role; see 'poolctl admin people ls roles'."),
@@ -310,7 +309,7 @@ def change(
     changes = {field: value for field, value in fields.items() if value is not None}
     if disabled:
         if changes:
-            raise UsageError("--disable goes with no other change")
+            raise UsageError("--disable cannot be combined with other changes")
         return _disable(invocation, user, yes=yes, dry_run=dry_run)
     if disabled is not None:
         changes["disabled"] = disabled

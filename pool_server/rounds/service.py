@@ -196,8 +196,8 @@ def require_summable(
     session: Session, method: RoundMethod, names: list[str], secure: SecureTerms
 ) -> None:
     """Raise `RoundRefusedError` unless a secure round can be held with these sites."""
-    if reason := method.aggregation.not_summable:
-        summable = [name for name in list_round_methods() if not METHODS[name].not_summable]
+    if reason := method.aggregation.reason_not_summable:
+        summable = [name for name in list_round_methods() if not METHODS[name].reason_not_summable]
         raise errors.RoundRefusedError(
             f"{method.name} {reason}", hint=f"Secure rounds can be held with {', '.join(summable)}."
         )

@@ -54,9 +54,9 @@ class OwnModel:
     digest: str
     kind: str
     shape: str
-    """The number of landmarks, or the size of the window, in words."""
+    """Landmarks and levels, window size, or architecture, in words."""
     keys: Mapping[str, str]
-    """For each method of merging a key; models fit together where it is equal."""
+    """The merge key for each method; models with an equal key fit together."""
     version: ModelVersionResponse | None = None
     origin: str = "file"
     labels: Mapping[str, str] = field(default_factory=dict)
@@ -297,7 +297,7 @@ class Models:
         return path
 
     def _delete(self, model: OwnModel) -> None:
-        """Move a file of the lab into the bin; a copy from the pool can be fetched again."""
+        """Move the lab's own file into the bin; remove a pool copy, which can be fetched again."""
         if model.version is not None:
             ModelCache().remove(model.digest)
             return
@@ -369,7 +369,7 @@ class Models:
         )  # fmt: skip
 
     def _doubts(self, form: Mapping[str, str]) -> list[str]:
-        """Return words that would name a person, a place on the disk, or this machine."""
+        """Return words of a form that could identify a person, a path or this machine."""
         text = " ".join(value for name, value in form.items() if name != "csrf").casefold()
         people = {row.participant for row in self.lab.studies.current().recordings()}
         names = {"the code of a participant": people - {""}}

@@ -45,8 +45,8 @@ ATTACKERS: tuple[Attacker, ...] = ("A", "B", "C")
 FEWEST_PERSONS = 8
 """Victims needed before attackers look for a person."""
 
-_WIDEST = 3.0
-"""Standard deviations of a patch between black and white: pictures are shown and scored so."""
+_SD_TO_WHITE = 3.0
+"""Standard deviations from mean grey to black or white in the pictures shown and scored."""
 
 _PERSON_COMPONENTS = 20
 _WIDTH = 16
@@ -86,8 +86,8 @@ class Inversion:
     gaze_error_deg: float
     """Of a fixed network on the pictures; NaN without one."""
     persons_found: float
-    """Share of the victims that their pictures are nearest to; NaN for fewer than 8: a guess among
-    two is right every second time."""
+    """Share of the victims that the best one-to-one matching of their pictures identifies; NaN
+    without at least 8 victims, as a guess among so few is often right."""
     chance: float
     """Of `persons_found`."""
 
@@ -261,7 +261,7 @@ def _grow(inputs: int, outputs: int) -> list[nn.Module]:
 
 
 def _averaging(add: Alter, releases: int) -> Alter:
-    """Return the mean over releases of the same smashed data."""
+    """Return a function that averages `releases` noisy copies of the same smashed data."""
 
     def average(smashed: torch.Tensor) -> torch.Tensor:
         total = torch.zeros_like(smashed)
@@ -275,7 +275,7 @@ def _averaging(add: Alter, releases: int) -> Alter:
 def _fit_decoder(
     smashed: torch.Tensor, patches: torch.Tensor, add: Alter, settings: SmashedAttackSettings
 ) -> Decode:
-    """Return the better of two decoders on every fifth shadow picture, which neither has seen."""
+    """Fit two decoders; return the better one on every fifth shadow picture, held out from both."""
     held = torch.arange(len(smashed)) % _HELD_OUT == 0
     decoders = [
         fit(smashed[~held], patches[~held], add, settings) for fit in (_train_decoder, _fit_linear)
@@ -290,7 +290,7 @@ def _fit_linear(
     add: Alter,
     settings: SmashedAttackSettings,  # noqa: ARG001
 ) -> Decode:
-    """Return ridge regression, as if it had seen each smashed picture with all possible noise."""
+    """Return a ridge regression, fitted as if to all possible noisy copies of the smashed data."""
     count = len(smashed)
     x, y = smashed.flatten(1).double(), patches.flatten(1).double()
     noise = float((add(smashed) - smashed).double().square().mean())
@@ -350,7 +350,7 @@ def _search(
 
 def _as_pictures(patches: torch.Tensor) -> NDArray[np.uint8]:
     """Return patches of mean 0 and deviation 1 as pictures of shape (n, 36, 60)."""
-    grey = (patches[:, 0].numpy() / _WIDEST + 1) * 127.5
+    grey = (patches[:, 0].numpy() / _SD_TO_WHITE + 1) * 127.5
     return np.clip(np.round(grey), 0, 255).astype(np.uint8)
 
 
@@ -363,9 +363,9 @@ def _squares(decoded: NDArray[Any], truth: NDArray[np.uint8]) -> Float64:
 def _find_persons(
     pictures: NDArray[np.uint8], victims: GazeSamples, embedding: Any, seed: int
 ) -> tuple[float, float]:
-    """Return the share of victims with pictures nearest to their own others, and chance.
+    """Return the share of victims matched to their own other images, and the share by chance.
 
-    The attacker compares the pictures of every second image with the true other images.
+    The attacker compares the pictures from every second image with the true other images.
     """
     names = np.unique(victims.person)
     if len(names) < FEWEST_PERSONS:

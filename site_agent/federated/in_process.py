@@ -77,7 +77,7 @@ def run_rounds(
     >>> [held.number for held in run_rounds(new_network("gaze-lenet"), sites, plan)]
     [1, 2]
     """
-    if secure and (reason := find_method(plan.method).not_summable):
+    if secure and (reason := find_method(plan.method).reason_not_summable):
         raise InvalidInputError(f"{plan.method} {reason}")
     yield from hold_rounds(plan, _MemoryCourier(base, sites, plan, corrupt, order, secure=secure))
 

@@ -70,7 +70,7 @@ def list_names(dataset: GazeDataset | None, settings: Any) -> dict[str, Sequence
 
 
 def check(settings: Any, names: Mapping[str, Sequence[Any]]) -> None:
-    """Refuse rules that there are none of, and too few persons for tests under noise."""
+    """Refuse unknown rules, too many hostile sites, and too few persons for robustness tests."""
     known = [name for name, method in METHODS.items() if method.kind == "network"]
     if unknown := [name for name in settings.rules if name not in known]:
         raise InvalidInputError(f"rules: {', '.join(unknown)}; expected some of {', '.join(known)}")

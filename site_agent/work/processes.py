@@ -58,7 +58,7 @@ def start_lasting(module: str, *arguments: str, log: Path) -> Process:
             stderr=output,
             environment=_python_variables(),
         )
-    # Nobody stops them; those that have ended meanwhile are waited for here.
+    # Nothing stops lasting processes; reap those that have ended.
     _LASTING[:] = [process, *(earlier for earlier in _LASTING if earlier.poll() is None)]
     return process
 
@@ -170,7 +170,7 @@ def is_alive(process: tuple[int, float] | None) -> bool:
         return False
     try:
         other = psutil.Process(process[0])
-        # The start is told by a clock that is set right now and then.
+        # Start times follow the system clock, which is corrected from time to time.
         is_same = abs(other.create_time() - process[1]) < _CLOCK_STEP_S
         return is_same and bool(other.status() != psutil.STATUS_ZOMBIE)
     except psutil.Error:

@@ -49,7 +49,7 @@ class MeanMethod(network_updates.NetworkMethod[OptionsT]):
         network = network_updates.stream_network(
             updates, combine, network_updates.pick_first(updates)
         )
-        warnings = network_updates.find_differing_counters(
+        warnings = network_updates.warn_of_differing_entries(
             updates
         ) + network_updates.warn_of_lone_mover(updates, weights)
         return Combined(network, warnings)

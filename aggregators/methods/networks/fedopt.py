@@ -36,7 +36,7 @@ class AdaptiveOptions(fedavg.MeanOptions):
         default=15.0,
         gt=0,
         description="Server learning rate, in root mean squares of the first mean update: the step "
-        "of a number with updates that always agree.",
+        "of a parameter if its updates agree in all rounds.",
     )
     beta1: float = Field(default=0.5, ge=0, lt=1, description="Decay of the momentum.")
     tau: float = Field(
@@ -52,8 +52,8 @@ class AdaptiveOptions(fedavg.MeanOptions):
 class AdagradOptions(AdaptiveOptions):
     """Options of FedAdagrad: v only grows, so that steps need a larger tau to last."""
 
-    eta: float = Field(default=150.0, gt=0, description="As of fedadam.")
-    tau: float = Field(default=30.0, ge=0, description="As of fedadam.")
+    eta: float = Field(default=150.0, gt=0, description="Server learning rate, in fedadam's unit.")
+    tau: float = Field(default=30.0, ge=0, description="Degree of adaptivity, in fedadam's unit.")
 
 
 class TwoBetasOptions(AdaptiveOptions):
@@ -128,7 +128,7 @@ class _FedOpt(network_updates.NetworkMethod[OptionsT]):
         moments = network_updates.ComputedTensors(
             infos, lambda name: stepping.moment(*name.split("/", 1))
         )
-        warnings = network_updates.find_differing_counters(
+        warnings = network_updates.warn_of_differing_entries(
             updates
         ) + network_updates.warn_of_lone_mover(updates, weights)
         if old_state is None:

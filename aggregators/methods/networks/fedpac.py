@@ -35,7 +35,7 @@ class PacOptions(fedavg.MeanOptions):
 
 
 class FedPac(masked_mean.MaskedMean[PacOptions]):
-    """The network has the bytes of FedAvg; its state has prototypes, and a head for each site.
+    """FedAvg's network, byte for byte, and a state with prototypes and a head for each site.
 
     The head of site i is ``sum_j a_j head_j``, where a minimises ``a' (diag(v) + D_i) a`` on the
     simplex, ``D_i[j, k] = sum_c (h_i[c] - h_j[c]) . (h_i[c] - h_k[c])`` and ``h_j[c]`` is the
@@ -119,7 +119,7 @@ def _features(statistics: list[models.ClassStatistics]) -> int:
 
 
 def _prototypes(means: models.Float64, weights: models.Float64) -> dict[str, NDArray[Any]]:
-    """Return the weighted means of the classes over the sites, and which of them there are."""
+    """Return the weighted mean of each class over the sites, and the mask of known classes."""
     total, counted = np.zeros(means.shape[1:]), np.zeros(means.shape[1])
     for mean, weight in zip(means, weights, strict=True):
         total += mean * weight[:, None]
@@ -176,9 +176,9 @@ def mixing_weights(references: models.Float64, variances: models.Float64) -> mod
 def minimise_on_simplex(matrix: models.Float64) -> models.Float64:
     """Return the a with ``a >= 0`` and ``sum(a) = 1`` for which ``a' M a`` is smallest.
 
-    The minimum over some entries with weights of any sign is a linear system; entries that would
-    become negative leave, and the entry that promises most joins, until none does. Of equal
-    answers it is the most even one.
+    The minimum over some entries with weights of any sign is a linear system. Entries that would
+    become negative are dropped, and the entry with the steepest descent is added, until none
+    helps. Of equal minima, the most even one is returned.
 
     Parameters
     ----------

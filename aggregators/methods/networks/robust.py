@@ -38,7 +38,7 @@ class TrimmedMean(RobustMethod[TrimOptions]):
     options_type = TrimOptions
 
     def require_sites(self, sites: int, options: TrimOptions) -> None:
-        """Refuse a trim above 0 that leaves out nobody, which is the mean: one site decides it."""
+        """Refuse a trim above 0 that leaves out no site: one site could steer such a plain mean."""
         trimmed = min(count_tolerated(options.trim, sites), _most(sites))
         if options.trim > 0 and trimmed == 0:
             needed = max(3, math.ceil(1 / options.trim - 1e-9))
@@ -82,7 +82,7 @@ def trimmed_mean(rows: Float64, count: int) -> Float64:
 
 
 def count_tolerated(trim: float, sites: int) -> int:
-    """Return how many sites a fraction is, rounded down."""
+    """Return the number of sites in a fraction of them, rounded down."""
     # 0.29 * 100 is a little less than 29.
     return math.floor(trim * sites + 1e-9)
 

@@ -82,7 +82,7 @@ def require_same_entries(
 
 
 def common_metadata(networks: Iterable[models.StateDict]) -> dict[str, str]:
-    """Return the metadata that all networks share; of site-only ones, that they are."""
+    """Return the metadata that all networks share; mark it site-only if any network is."""
     shared: dict[str, str] | None = None
     marks: dict[str, str] = {}
     for network in networks:
@@ -107,7 +107,7 @@ Site = SubModel[models.StateDict | models.NetworkContribution]
 
 _BLOCK_NUMBERS = 1 << 17
 _LEAST_BLOCK = 1 << 12
-"""Numbers of a site: reading fewer at a time takes longer to begin than to do."""
+"""Fewest numbers of a site to read at a time: for fewer, the overhead exceeds the reading."""
 _COUNTER = "num_batches_tracked"
 """BatchNorm's counter of batches: it differs between sites, and hardly any network reads it."""
 
@@ -150,7 +150,7 @@ class Updates:
         return None if self.base is None else read_block(self.base.model, name, block)
 
     def rows(self, name: str, block: slice) -> models.Float64:
-        """Return the sites' differences from the base, without one their values.
+        """Return the sites' differences from the base, or their values if there is no base.
 
         Returns
         -------
@@ -350,7 +350,7 @@ def update_norms(updates: Updates) -> models.Float64:
 
 
 LONE_MOVER = 0.8
-"""Share of all changes, by weight and size, from which on a result is called one site's."""
+"""Share of the weighted changes from which one site is reported as the lone mover."""
 
 
 def warn_of_lone_mover(updates: Updates, weights: models.Float64) -> tuple[str, ...]:
@@ -359,7 +359,7 @@ def warn_of_lone_mover(updates: Updates, weights: models.Float64) -> tuple[str, 
     Parameters
     ----------
     weights : float64, shape (sites,)
-        As the mean is taken with.
+        The weights of the mean.
     """
     if updates.base is None or sum(site.copies for site in updates.sites) < 2:
         return ()
@@ -369,8 +369,8 @@ def warn_of_lone_mover(updates: Updates, weights: models.Float64) -> tuple[str, 
         return ()
     name, share = updates.sites[int(moved.argmax())].name, moved.max() / total
     return (
-        f"{share:.0%} of what moved the base comes from {name} alone: the result is nearly its own "
-        "network, and shows what it learned",
+        f"{share:.0%} of the change to the base comes from {name} alone: the result is nearly its "
+        "own network, and shows all that it learned",
     )
 
 
@@ -434,8 +434,8 @@ def pick_first(updates: Updates) -> Callable[[str], NDArray[np.generic]]:
     return lambda name: network_of(updates.sites[0]).tensors[name]
 
 
-def find_differing_counters(updates: Updates) -> tuple[str, ...]:
-    """Return a warning if sites differ in entries that are not floating-point."""
+def warn_of_differing_entries(updates: Updates) -> tuple[str, ...]:
+    """Return a warning if sites differ in entries that are not floating-point, counters aside."""
     first = network_of(updates.sites[0])
     names = [
         name

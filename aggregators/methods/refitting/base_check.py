@@ -25,7 +25,7 @@ _ANCHOR_TOLERANCE = 1e-3
 _LARGEST_MEAN_DISTANCE = 0.4
 _LARGEST_SHARE_OF_PIXEL = 0.3
 _FEWEST_SPLITS = 30
-"""Of fewer splits in a level, one pixel may be in most by chance."""
+"""With fewer splits in a level, one pixel may be in most by chance."""
 _LARGEST_SHARE_OF_IDLE_TREES = 0.1
 
 

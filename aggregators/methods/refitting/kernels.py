@@ -105,13 +105,13 @@ def count_samples(reach: LevelReach) -> None:
 
 @compiled
 def keep_leaves_back(reach: LevelReach, starts: int, min_faces: int) -> None:
-    """Set the counts of leaves that say too much about single faces to zero.
+    """Set the counts of leaves that would reveal too much about single faces to zero.
 
-    These are the leaves that fewer than `min_faces` faces reach. As the sum over all leaves of a
-    tree may be known from another tree, the leaves kept back of a tree belong to at least
-    `min_faces` faces: the smallest of the other leaves are kept back until it does.
+    Withheld are leaves that fewer than `min_faces` faces reach. The sum over all leaves of a tree
+    may be known from another tree, so the withheld leaves of a tree must together cover at least
+    `min_faces` faces: its smallest other leaves are withheld as well until they do.
 
-    `starts`: samples of each face; they follow one another.
+    `starts`: number of samples for each face; the samples of a face are consecutive.
     """
     reached, first_leaves, counts = reach
     for tree in range(reached.shape[0]):

@@ -45,7 +45,7 @@ def read_matlab(stored: bytes) -> dict[str, Any]:
     """Return the variables of a file by name.
 
     Numbers are arrays of the class that the file names; a text is a str; cells are a list in the
-    order of MATLAB; a struct is a dict, an array of several a list of them.
+    order of MATLAB; a struct is a dict; an array of structs is a list of dicts.
 
     Raises `ValueError`: it is damaged, or holds a type that this does not read.
     """
@@ -162,7 +162,7 @@ def _numbers(kind: int, body: memoryview) -> np.ndarray[Any, Any]:
         raise ValueError(f"has numbers of type {kind}")
     item = np.dtype(f"<{_TYPES[kind]}")
     if len(body) % item.itemsize:
-        raise ValueError(f"has {len(body)} bytes of numbers of {item.itemsize}")
+        raise ValueError(f"has {len(body)} bytes for numbers of {item.itemsize} bytes each")
     return np.frombuffer(body, item)
 
 

@@ -248,10 +248,10 @@ HELD_OUT_SHARE = 0.2
 def held_out_sessions(samples: GazeSamples, share: float = HELD_OUT_SHARE) -> NDArray[np.bool_]:
     """Mark the samples of the sessions that are held out of a training.
 
-    Of each person with two sessions or more about `share` of the sessions, at least one and never
-    all; of the others none. Frames of one session resemble each other, so that whole sessions are
-    held out. The choice depends on the names of person and sessions alone: equal names and
-    shares give equal choices everywhere.
+    Hold out about `share` of the sessions of each person with at least two: one or more, never
+    all. A person with one session keeps it. Frames of a session resemble each other, so whole
+    sessions are held out. The choice depends on the names of person and sessions alone: equal
+    names and shares give equal choices everywhere.
 
     `share`: 0 to 1; 0 holds out nothing.
 

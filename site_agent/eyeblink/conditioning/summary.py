@@ -43,9 +43,7 @@ TRIAL_COLUMNS: tuple[Column, ...] = (
         "Onset of the US; for cs_only trials when it would have come by the CS-US interval",
     ),
     Column("valid", "boolean", "", "Whether the trial enters the session's results"),
-    Column(
-        "rejections", "string", "", "Why not: reasons separated by ';', empty for a valid trial"
-    ),
+    Column("rejections", "string", "", "Reasons for rejection, separated by ';'; empty if valid"),
     Column("missing_share", "number", "", "Share of the trial's time without valid samples"),
     Column("baseline", "number", "FEC", "Median FEC of the baseline window"),
     Column("baseline_mean", "number", "FEC", "Mean FEC of the baseline window"),
@@ -61,9 +59,9 @@ TRIAL_COLUMNS: tuple[Column, ...] = (
         "A closure began 120 to 240 ms after the CS and was half over before the US",
     ),
     Column("cr_window_fec", "number", "FEC", "Mean FEC of the CR window before the US"),
-    Column("cr_amplitude", "number", "FEC", "The same, less the baseline"),
+    Column("cr_amplitude", "number", "FEC", "Mean FEC of the CR window, less the baseline"),
     Column("cr", "boolean", "", "Whether the trial holds a CR; empty where that cannot be said"),
-    Column("cr_onset_ms", "number", "ms", "Estimated begin of the CR after the CS, of CR trials"),
+    Column("cr_onset_ms", "number", "ms", "Estimated onset of the CR after the CS, in CR trials"),
     Column("cr_onset_sd_ms", "number", "ms", "Standard deviation of that estimate"),
     Column(
         "cr_onset_censored",
@@ -81,7 +79,7 @@ TRIAL_COLUMNS: tuple[Column, ...] = (
         "cr_latency_ms",
         "number",
         "ms",
-        "When closure passes 10 % of its height before the US, after the CS, of CR trials",
+        "Time from the CS until closure last passes 10 % of its height before the US; CR trials",
     ),
     Column(
         "cr_peak_ms", "number", "ms", "Time of the CR's peak after the CS, of cs_only CR trials"
@@ -172,15 +170,15 @@ class SessionSummary:
     n_cs_only_valid: int
     n_cr_cs_only: int
     cr_percent_cs_only: float
-    """The same three of trials with the CS alone."""
+    """Valid trials, CRs and their percentage, for trials with the CS alone."""
     cr_percent: float
     cr_percent_low: float
     cr_percent_high: float
     """CRs per valid trial with a CS, and the 95 % interval (Wilson 1927)."""
     spontaneous_percent: float
-    """How often the time before the CS, judged like a trial, holds a response."""
+    """Percentage of the periods before the CS, judged like trials, that hold a response."""
     cr_percent_corrected: float
-    """CRs beyond spontaneous ones, of the trials without such (W. S. Abbott 1925)."""
+    """Percentage of CRs corrected for spontaneous responses (W. S. Abbott 1925); at least 0."""
     amplitude_all: float
     amplitude_cr: float
     onset_ms: float
@@ -268,7 +266,7 @@ def summarise(
 
 
 def wilson_interval_percent(count: int, of: int) -> tuple[float, float]:
-    """Return the 95 % interval of a percentage; NaN twice for none of none.
+    """Return the 95 % interval of a percentage; (NaN, NaN) if `of` is 0.
 
     E. B. Wilson, "Probable inference, the law of succession, and statistical inference", Journal
     of the American Statistical Association 22 (1927).

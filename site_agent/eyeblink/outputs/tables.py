@@ -128,7 +128,7 @@ BLINKS = Table(
             "confidence",
             "number",
             "",
-            "Probability that it is one; lower for a face that is turned away",
+            "Probability that it is real; lower for a face that is turned away",
         ),
         Column("eyes", "string", "", "Which eyes took part"),
         Column(
@@ -167,7 +167,7 @@ TRIALS = Table(
         },
         "cr_onset_censored": {
             Censored.EARLY.value: "it begins at or before the earliest onset sought",
-            Censored.NOT_FOUND.value: "no begin of the closure stands out",
+            Censored.NOT_FOUND.value: "no onset of the closure stands out",
         },
     },
 )

@@ -56,7 +56,7 @@ def train_cross_encoder(
 ) -> TrainingResult:
     """Train a cross-encoder, and write it as a safetensors file.
 
-    Called again with the same data and settings, an interrupted training goes on.
+    Call again with the same data and settings to resume an interrupted training.
 
     Raises `TrainingDataError`, `InvalidInputError`, `AnnotationFileError`: as `read_frames`; or the
     architecture is of another kind. `TrainingFailedError`: the loss is not finite, or the output

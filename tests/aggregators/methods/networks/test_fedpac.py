@@ -301,6 +301,6 @@ def test_the_last_layer_is_the_one_with_the_fewest_outputs() -> None:
 
 
 def test_secure_sums_and_differential_privacy_refuse_it_with_the_reason() -> None:
-    assert "compares the contributions" in find_method("fedpac").not_summable
+    assert "compares the contributions" in find_method("fedpac").reason_not_summable
     with pytest.raises(OptionError, match="fedpac do more than train"):
         split_options("fedpac", {"dp_epsilon": 3})
