@@ -123,7 +123,9 @@ def import_(
 
 def _require_registry(form: str, place: str) -> None:
     if form == "oci" and _is_folder(place):
-        raise UsageError(f"{place}: is a folder, which holds the form hf; oci is for registries")
+        raise UsageError(
+            f"{place}: is a folder, for the form hf; expected HOST/NAME[:TAG] of a registry"
+        )
 
 
 def _is_folder(place: str) -> bool:

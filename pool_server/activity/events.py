@@ -40,8 +40,6 @@ TITLES = {
     "version.replaced": "{subject} was replaced by {successor}",
     "version.waiting": "{subject} waits for a curator",
     "version.withdrawn": "{subject} was withdrawn: {reason}",
-    # Of the release before.
-    "versions.exported": "{subject} exported models of your site",
 }
 """A sentence for each kind of event, of its subject and details."""
 

@@ -87,7 +87,7 @@ class Inversion:
     """Of a fixed network on the pictures; NaN without one."""
     persons_found: float
     """Share of the victims that the best one-to-one matching of their pictures identifies; NaN
-    without at least 8 victims, as a guess among so few is often right."""
+    without at least 8 victims: among two, every second guess is right."""
     chance: float
     """Of `persons_found`."""
 
