@@ -140,11 +140,12 @@ def test_a_study_with_nwb(tmp_path: Path, poolctl: Run) -> None:
     automatic, reviewed = ([int(row["blinks"]) for row in rows] for rows in tables)
     assert [sum(automatic) - 1, len(reviewed)] == [sum(reviewed), 2]
     assert len(poolctl("blink", "report", study, "--json").data["items"]) == 2
-    (nwb_file,) = study.rglob("*.nwb")
-    with pynwb.NWBHDF5IO(str(nwb_file), "r") as stored:
+    first = study / "first1"
+    assert set(study.rglob("*.nwb")) == {first / "session.nwb", first / "reviewed" / "session.nwb"}
+    with pynwb.NWBHDF5IO(str(first / "session.nwb"), "r") as stored:
         subject = stored.read().subject
         assert (subject.subject_id, subject.age, subject.sex) == ("p1", "P3M", "F")
-    provenance = study / "first1" / "provenance.json"
+    provenance = first / "provenance.json"
     settings = json.loads(provenance.read_text(encoding="utf-8"))["settings"]
     assert settings["blinks"]["calibration"]["closed_from"] == "air-puffs"
     assert settings["trial_timing"]["ttl"]["cs_channel"] == "tone"
