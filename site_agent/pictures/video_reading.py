@@ -146,6 +146,8 @@ class VideoReader:
         self._decoded_pictures = 0
         self._damage = _Damage()
         self._damaged_frames = 0
+        self._rotation: int | None = None
+        self._placement = Placement()
 
     def __enter__(self) -> "VideoReader":
         return self
@@ -277,9 +279,13 @@ class VideoReader:
     def _upright(self, picture: "VideoFrame") -> UInt8:
         pixels = grey_picture(picture) if self._grey else rgb_picture(picture)
         pixels = with_square_pixels(pixels, self._aspect)
-        placement = Placement.of(picture)
-        self.report.rotation_deg, self.report.mirrored = placement.turn_deg, placement.mirrored
-        return placement.show(pixels)
+        if picture.rotation != self._rotation:
+            # PyAV's side data and their frame keep each other: read of each frame, they filled the
+            # memory with frames until garbage was collected.
+            self._rotation, self._placement = picture.rotation, Placement.of(picture)
+            self.report.rotation_deg = self._placement.turn_deg
+            self.report.mirrored = self._placement.mirrored
+        return self._placement.show(pixels)
 
     def _conclude(self) -> None:
         report, info = self.report, self.info

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-import pandas
 
 from site_agent.datasets.trials import TrialType
 from site_agent.eyeblink.batch.record import SessionRecord
@@ -69,6 +68,8 @@ def _us_ms(record: SessionRecord) -> float:
 
 def _trials(folder: Path, window_ms: tuple[float, float]) -> tuple[Float64, Float64]:
     """Return times, shape (k,), and closure of the session's valid trials with a CS, (m, k)."""
+    import pandas
+
     frames = pandas.read_csv(find_output(folder, "frames.csv"), usecols=["timestamp_s", "fec"])
     table = pandas.read_csv(find_output(folder, "trials.csv"), dtype={"trial": str})
     table = table[table["valid"] & (table["trial_type"] != TrialType.US_ONLY.value)]

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import pandas
 
 from site_agent.eyeblink.conditioning.analysis import analyse_conditioning
 from site_agent.eyeblink.records import Float64, Int64
@@ -28,6 +27,8 @@ class StudyTrials:
     @classmethod
     def read(cls, path: Path) -> "StudyTrials":
         """Read a table such as ``all_trials.csv``."""
+        import pandas
+
         table = pandas.read_csv(path, dtype={"participant": str, "group": str})
         used = table["valid"] & table["cr"].notna() & table["session_number"].notna()
         table = table[used & table["participant"].notna()]
@@ -52,14 +53,14 @@ class StudyTrials:
             ).trials
             if trial.cr is not None and session.participant
         ]
-        numbers, names = pandas.factorize(np.array([row[0] for row in rows], dtype=object))
+        names = list(dict.fromkeys(row[0] for row in rows))
         return cls(
-            numbers,
+            np.array([names.index(row[0]) for row in rows], dtype=np.int64),
             np.array([row[1] for row in rows], dtype=np.float64),
             [row[2] for row in rows],
             np.array([row[3] for row in rows], dtype=np.float64),
             np.array([row[4].cr_amplitude for row in rows], dtype=np.float64),
-            list(names),
+            names,
         )
 
     @property

@@ -1,5 +1,6 @@
 """Files as recorders leave them: names, turns, times; frames with their own times."""
 
+import gc
 import threading
 import wave
 from collections.abc import Iterator, Sequence
@@ -241,6 +242,24 @@ def test_times_and_pictures(tmp_path: Path) -> None:
     assert reader.info.declared_frames == reader.report.decoded_frames == 60
     assert (reader.info.width_px, reader.info.height_px) == (96, 64)
     assert reader.report.warnings == []
+
+
+def test_frames_are_released_as_they_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "steady.mp4"
+    write_video(path, STEADY_S)
+    gc.collect()
+    gc.disable()
+    try:
+        with VideoReader(path) as reader:
+            kept = max(count_decoded_frames() for _ in reader.frames())
+    finally:
+        gc.enable()
+    # The decoder gives the last ones together.
+    assert kept < 20
+
+
+def count_decoded_frames() -> int:
+    return sum(isinstance(thing, av.VideoFrame) for thing in gc.get_objects())
 
 
 @pytest.mark.parametrize("suffix", ["jpg", "png", "tif", "bmp", "webp"])
