@@ -85,9 +85,6 @@ _FEWEST_UNITS = 8
 
 _CONVOLUTIONS = (nn.Conv2d, nn.Conv3d)
 
-_COMPARED_AT_ONCE = 1 << 20
-"""Products of rows and inputs in memory."""
-
 _LOOKED_AT = {4: 512, 5: 16}
 """Samples of the site that are compared with rows, evenly spaced, by dimensions of the input: of
 a clip, all its tokens are. It is enough to see near copies."""
@@ -413,11 +410,7 @@ def _readable_pairs(
     # About the inputs' mean, so that an input is compared by its distance from it.
     rows, x = weight[left].double() - steps[:, None] * middle, inputs.double() - middle
     among, sizes, near = rows @ rows.T, x.square().sum(1), 10 ** (-MOST_GAIN_OF_PAIRS_DB / 10)
-    if len(x) < x.shape[1]:
-        # Only the part of a row in the span of the inputs has a product with them.
-        span = torch.linalg.qr(x.T).Q
-        rows, x = rows @ span, x @ span
-    compared = torch.cat([2 * x, (near - 1) * sizes[:, None]], dim=1).float().T.contiguous()
+    products, margins = 2 * rows @ x.T, (near - 1) * sizes
     least, most = (1 - near**0.5) ** 2 * sizes.min(), (1 + near**0.5) ** 2 * sizes.max()
     pairs = torch.zeros(len(left), len(left), dtype=torch.bool)
     for sign in (1, -1):
@@ -426,13 +419,11 @@ def _readable_pairs(
         squares = squares / step.square()
         # No input is near to a pair that is nearer to the mean, or farther, than all inputs are.
         able = (step.abs() > 1e-12) & (squares > least) & (squares < most)
-        able_pairs = torch.nonzero(able.triu(1))
-        for part in torch.split(able_pairs, max(1, _COMPARED_AT_ONCE // len(x))):
-            one, other = part.T
-            means = (rows[one] - sign * rows[other]) / step[one, other][:, None]
-            means = torch.cat([means, torch.ones(len(means), 1)], dim=1).float()
+        for one, others in enumerate(able.triu(1)):
+            other = torch.nonzero(others).flatten()
             # |mean - x|^2 < near |x|^2, sorted by what depends on the input.
-            pairs[one, other] |= (means @ compared).amax(dim=1) > squares[one, other]
+            nearest = (products[one] - sign * products[other]) / step[one, other][:, None] + margins
+            pairs[one, other] |= nearest.amax(dim=1) > squares[one, other]
     pairs |= pairs.T.clone()
     marked = torch.zeros(len(left), dtype=torch.bool)
     # Without one of its rows a pair shows nothing more.
