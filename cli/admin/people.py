@@ -10,6 +10,7 @@ from cli.frame.errors import UsageError
 from cli.frame.options import Argument, DryRunOption, Option, YesOption, command, group
 from cli.frame.output import Invocation, Reply, TableText, listing
 from pool_server.wire.people import SCOPES, InvitationResponse, TokenResponse, UserResponse
+from site_agent.errors import NotFoundError
 from site_agent.pool.storage_connection import address_with_pin
 from site_agent.tasks.model_files import whole_id
 
@@ -316,6 +317,7 @@ def change(
     if not changes:
         raise UsageError("nothing to change: give --display-name, --email, --role or --disable")
     if dry_run:
+        _require_user(invocation, user)
         return Reply({"user": user, "would_change": changes}, f"would change user {user}", [user])
     with invocation.pool() as pool:
         changed = pool.users.change(site, name, **changes)
@@ -323,9 +325,18 @@ def change(
     return Reply(changed, f"changed user {user} ({role_text})", [user])
 
 
+def _require_user(invocation: Invocation, user: str) -> None:
+    with invocation.pool() as pool:
+        if user not in {f"{known.site}/{known.name}" for known in pool.users.list()}:
+            raise NotFoundError(
+                f"the pool shows no user {user}", hint="'poolctl admin people ls' lists them"
+            )
+
+
 def _disable(invocation: Invocation, user: str, *, yes: bool, dry_run: bool) -> Reply:
     site, name = read_user(user)
     if dry_run:
+        _require_user(invocation, user)
         return Reply({"user": user, "disabled": False}, f"would disable user {user}", [user])
     invocation.confirm(f"Disable user {user} with all tokens and open invitations?", assume_yes=yes)
     with invocation.pool() as pool:

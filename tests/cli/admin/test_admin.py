@@ -76,6 +76,8 @@ def test_shutting_somebody_out(pool: LivePool, be: Be) -> None:
     disable = ("admin", "people", "change", "site-b/eva", "--disable")
     tried = admin(*disable, "--dry-run").out
     assert "would disable" in tried
+    for change in ("--disable", "--enable"):
+        admin("admin", "people", "change", "site-b/eve", change, "--dry-run").fails(4, "no user")
     assert be(laptop)("models", "ls").code == 0, "nothing was done yet"
     shown = be(pool.admin_token)(*disable, "-y").out
     assert f"poolctl admin people revoke {nightly['token_id']}" in shown
