@@ -44,6 +44,8 @@ from site_agent.wording import count_words
 _BASELINE_IQR_FACTOR, _BASELINE_SD_FLOOR = 3.0, 0.02
 # A puff that reaches the eye closes it, whether or not the lids are down already.
 _LEAST_UR_FEC, _FEWEST_TRIALS_FOR_UR = 0.2, 5
+# Lids that are lowest sooner after the begin of the UR window were on their way before the puff.
+_SHORTEST_RISE_MS = 20.0
 _TWO_CLOCKS = (
     ". If the trials are on a clock of their own, --set clock_offset_s=SECONDS puts them on that "
     "of the recording"
@@ -216,20 +218,25 @@ def _rejection_remarks(summary: SessionSummary, settings: ConditioningSettings) 
 
 def _ur_remarks(results: Sequence[TrialResult], settings: ConditioningSettings) -> Iterator[str]:
     """Doubt the clock of the trials, or the puff, where hardly any US is answered."""
-    heights = [
-        result.measures.ur_amplitude
+    measured = [
+        result.measures
         for result in results
         if result.valid
         and result.measures.trial_type is not TrialType.CS_ONLY
         and math.isfinite(result.measures.ur_amplitude)
     ]
-    unanswered = sum(height < _LEAST_UR_FEC for height in heights)
-    if len(heights) >= _FEWEST_TRIALS_FOR_UR and unanswered > len(heights) / 2:
-        start_ms, end_ms = settings.ur_window_ms
+    start_ms, end_ms = settings.ur_window_ms
+    unanswered = sum(
+        trial.ur_amplitude < _LEAST_UR_FEC
+        or trial.ur_amplitude < trial.cr_amplitude
+        or trial.ur_peak_ms <= start_ms + _SHORTEST_RISE_MS
+        for trial in measured
+    )
+    if len(measured) >= _FEWEST_TRIALS_FOR_UR and unanswered > len(measured) / 2:
         yield (
-            f"in {unanswered} of {count_words(len(heights), 'trial')} with a US the lids do not "
-            f"close {start_ms:g} to {end_ms:g} ms after it: is the list on the clock of the "
-            "recording (--set clock_offset_s=SECONDS), and did the puff reach the eye?"
+            f"in {unanswered} of {count_words(len(measured), 'trial')} with a US the lids do not "
+            f"close {start_ms:g} to {end_ms:g} ms after it, or close before: is the list on the "
+            "clock of the recording (--set clock_offset_s=SECONDS), and did the puff reach the eye?"
         )
 
 

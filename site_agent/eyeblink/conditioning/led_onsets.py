@@ -221,7 +221,6 @@ def _pulses(share: Float64, times_s: Float64) -> LedOnsets:
     remarks = []
     if on[0]:
         remarks.append("the light was on when the recording began; that onset is not known")
-        ends = ends[1:]
     unseen = np.diff(times_s)[starts - 1] > max(_LONGEST_GAP_S, 3.0 * np.median(np.diff(times_s)))
     if unseen.any():
         remarks.append(
@@ -230,13 +229,9 @@ def _pulses(share: Float64, times_s: Float64) -> LedOnsets:
     starts = starts[~unseen]
     onsets = [_crossing(share, times_s, int(index), _ON_SHARE) for index in starts]
     offsets = [_crossing(share, times_s, int(index), _OFF_SHARE) for index in ends]
-    before = [-math.inf, *offsets]
-    kept = [
-        onset_s
-        for onset_s, dark_since_s in zip(onsets, before, strict=False)
-        if onset_s - dark_since_s > _SAME_PULSE_S
-    ]
-    return LedOnsets(np.array(kept, dtype=np.float64), tuple(remarks))
+    dark_since_s = np.array([-math.inf, *offsets])[np.searchsorted(offsets, onsets)]
+    kept = np.array(onsets)[np.array(onsets) - dark_since_s > _SAME_PULSE_S]
+    return LedOnsets(kept.astype(np.float64), tuple(remarks))
 
 
 def _hysteresis(share: Float64, on_share: float, off_share: float) -> np.ndarray:

@@ -22,6 +22,8 @@ from site_agent.wording import count_words
 
 SHORTEST_PLAUSIBLE_INTERVAL_S, LONGEST_PLAUSIBLE_INTERVAL_S = 0.05, 10.0
 """Other CS-US intervals give a warning: most likely columns or units were mixed up."""
+# No stimulus, response and reopening of the lids fit into less.
+_SHORTEST_TRIAL_S = 1.0
 # Onsets of one channel closer than this count as one (bouncing contacts).
 _SAME_PULSE_S = 0.050
 
@@ -300,7 +302,7 @@ def _repeated_names(trials: Sequence[Trial]) -> list[tuple[int, str]]:
 
 
 def _in_order(trials: Sequence[Trial]) -> tuple[tuple[Trial, ...], tuple[str, ...]]:
-    """Return the trials by their onsets, and a remark on intervals of no such experiment."""
+    """Return the trials by their onsets, and remarks on times of no such experiment."""
     ordered = tuple(sorted(trials, key=lambda trial: trial.reference_s))
     odd = [
         trial
@@ -308,14 +310,27 @@ def _in_order(trials: Sequence[Trial]) -> tuple[tuple[Trial, ...], tuple[str, ..
         if math.isfinite(interval_s := trial.us_onset_s - trial.cs_onset_s)
         and not SHORTEST_PLAUSIBLE_INTERVAL_S <= interval_s <= LONGEST_PLAUSIBLE_INTERVAL_S
     ]
-    if not odd:
-        return ordered, ()
-    interval_s = odd[0].us_onset_s - odd[0].cs_onset_s
-    return ordered, (
-        f"{count_words(len(odd), 'trial')} have an implausible time from CS to US "
-        f"({interval_s:.4g} s in trial {odd[0].trial}; expected {SHORTEST_PLAUSIBLE_INTERVAL_S:g} "
-        f"to {LONGEST_PLAUSIBLE_INTERVAL_S:g} s): are the onsets in seconds?",
-    )
+    remarks = []
+    if odd:
+        interval_s = odd[0].us_onset_s - odd[0].cs_onset_s
+        remarks.append(
+            f"{count_words(len(odd), 'trial')} have an implausible time from CS to US "
+            f"({interval_s:.4g} s in trial {odd[0].trial}; expected "
+            f"{SHORTEST_PLAUSIBLE_INTERVAL_S:g} to {LONGEST_PLAUSIBLE_INTERVAL_S:g} s): are the "
+            "onsets in seconds?"
+        )
+    close = [
+        later.trial
+        for earlier, later in pairwise(ordered)
+        if later.reference_s - earlier.reference_s < _SHORTEST_TRIAL_S
+    ]
+    if close:
+        remarks.append(
+            f"{count_words(len(close), 'trial')} begin less than {_SHORTEST_TRIAL_S:g} s after "
+            f"another one (trial {close[0]}), so that one response counts more than once: are rows "
+            "repeated, are ends listed as onsets, or do the times count from each trial's start?"
+        )
+    return ordered, tuple(remarks)
 
 
 def _distinct(onsets_s: ArrayLike) -> tuple[np.ndarray, int]:

@@ -193,6 +193,17 @@ def test_columns_that_are_not_used_are_named(tmp_path: Path) -> None:
         assert "not used: " in remark
 
 
+@pytest.mark.parametrize(
+    ("rows", "is_named"),
+    [("3,3.4\n13,13.4\n", False), ("3,3.4\n3,3.4\n", True), ("3,3.4\n3.5,\n13,13.4\n", True)],
+)
+def test_trials_at_the_time_of_others_are_remarked_on(
+    tmp_path: Path, rows: str, is_named: bool
+) -> None:
+    remarks = read_trials_csv(written(tmp_path, "cs_onset_s,us_onset_s\n" + rows)).remarks
+    assert any("counts more than once" in remark for remark in remarks) == is_named
+
+
 def test_a_us_long_after_its_cs_is_remarked_on(tmp_path: Path) -> None:
     trial_list = read_trials_csv(written(tmp_path, "cs_onset_s,us_onset_s\n3000,3450\n"))
     assert "are the onsets in seconds?" in " ".join(trial_list.remarks)
@@ -313,6 +324,15 @@ def test_an_onset_between_frames_that_are_not_judged_is_not_known() -> None:
     onsets = detect_led_onsets(brightness, times_s)
     assert onsets.onsets_s == pytest.approx([5.0, 25.0], abs=0.006)
     assert "1 onset" in onsets.remarks[0]
+
+
+def test_a_bounce_behind_an_onset_that_is_not_known_is_no_onset() -> None:
+    times_s = np.delete(np.arange(4000) / 100, np.arange(975, 1025))
+    lit = (times_s % 10 < 0.4) & (times_s > 5)
+    for bounce_s in (20.2, 30.2):
+        lit &= ~((times_s > bounce_s - 0.001) & (times_s < bounce_s + 0.005))
+    onsets = detect_led_onsets(np.where(lit, 100.0, 20.0), times_s)
+    assert onsets.onsets_s == pytest.approx([20.0, 30.0], abs=0.01)
 
 
 def test_a_light_that_is_on_from_the_start() -> None:
