@@ -1,6 +1,7 @@
 """The NWB file, read back by its own library and checked by the inspector."""
 
 import warnings
+from contextlib import nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 from site_agent.errors import InvalidInputError, MissingExtraError
 from site_agent.eyeblink.outputs.registry import OUTPUTS, check_requested, write_outputs
 from site_agent.eyeblink.session import AnalysedSession
+from site_agent.eyeblink.session_folder import SessionLabels
 
 pynwb = pytest.importorskip("pynwb", reason="pynwb is not installed (extra nwb)")
 
@@ -85,3 +87,9 @@ def test_requested_outputs_are_checked_first(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(MissingExtraError, match=r"poolctl\[nwb\]"):
         check_requested(["nwb"])
+
+
+@pytest.mark.parametrize(("age", "is_known"), [("P21Y", True), ("21", False), ("P", False)])
+def test_an_age_is_a_duration(age: str, is_known: bool) -> None:
+    with nullcontext() if is_known else pytest.raises(InvalidInputError, match="such as P21Y"):
+        SessionLabels(age=age)
