@@ -233,7 +233,7 @@ def _analyse(
         warnings=(
             *recorded.warnings,
             *remarks,
-            *quality_warnings(trace, calibration.reliable, judged.left_out, judged.half_closings),
+            *quality_warnings(trace, calibration.reliable, judged),
         ),
         footage=recorded.footage,
         pictures=recorded.pictures,

@@ -322,13 +322,12 @@ def blink_of_frame(trace: EyeTrace, blinks: list[Blink]) -> NDArray[np.int64]:
 LOWEST_RATE_HZ = 20.0
 """Every second frame of recordings at 30 frames/s left out lost 1 to 26 % of the blinks found."""
 LONG_GAP_S = 1.0
+FEWEST_CLOSURES = 3
+"""So many closures and no blink are rather blinks that were filmed fast and play slowly."""
 
 
 def quality_warnings(
-    trace: EyeTrace,
-    calibration_reliable: bool,
-    left_out: Sequence[LeftOut] = (),
-    half_closings: int = 0,
+    trace: EyeTrace, calibration_reliable: bool, found: FoundBlinks = FoundBlinks((), ())
 ) -> list[str]:
     """Return warnings about the results of a session."""
     doubts = []
@@ -353,13 +352,20 @@ def quality_warnings(
             f"below {LOWEST_RATE_HZ:.0f} frames/s, so the count is too low: by up to a quarter at "
             "15 frames/s"
         )
-    if half_closings:
+    if len(found.blinks) >= FEWEST_CLOSURES and all(b.kind == "closure" for b in found.blinks):
+        shortest_s = min(blink.duration_ms for blink in found.blinks) / 1000.0
         doubts.append(
-            f"not counted: {half_closings} times the lids came half way down and no further: the "
-            "person squints, laughs or rolls the eyes, or the landmark model loses the lids; "
+            f"no blink among {len(found.blinks)} closures, of which the shortest lasts "
+            f"{shortest_s:.1f} s: is it slow motion, or are its times wrong in another way? Then "
+            "give the rate of filming with --frame-rate-hz"
+        )
+    if found.half_closings:
+        doubts.append(
+            f"not counted: {found.half_closings} times the lids came half way down and no further: "
+            "the person squints, laughs or rolls the eyes, or the landmark model loses the lids; "
             "session.json lists them under left_out"
         )
-    return doubts + _unseen(trace) + _narrowed(left_out)
+    return doubts + _unseen(trace) + _narrowed(found.left_out)
 
 
 def _unseen(trace: EyeTrace) -> list[str]:

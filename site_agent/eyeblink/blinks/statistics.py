@@ -12,6 +12,7 @@ from site_agent.eyeblink.records import EyeTrace, Float64
 
 BIN_S = 60.0
 SHUT_FEC = 0.8
+LONGEST_BRIDGED_S = 0.1
 LEAST_SEEN_S = 10.0
 """A minute in which the eyes were seen for less says nothing about the rate."""
 
@@ -105,8 +106,16 @@ def perclos_pct(trace: EyeTrace, fec: Float64) -> float:
 
 
 def seen_time_s(trace: EyeTrace) -> Float64:
-    """Return for each frame the time it stands for, 0 where the eyes are not seen."""
-    return np.where(trace.valid, trace.frame_time_s, 0.0)
+    """Return for each frame the time it stands for, 0 where the eyes are not seen.
+
+    Blinks are found across gaps of a frame or two, which therefore count as seen.
+    """
+    shares_s = np.zeros(len(trace.timestamps_s))
+    if len(trace.timestamps_s) > 1 and trace.valid.any():
+        usual_s = 1.0 / trace.frame_rate_hz
+        steps_s = np.append(np.diff(trace.timestamps_s[trace.valid]), usual_s)
+        shares_s[trace.valid] = np.minimum(steps_s, max(2.0 * usual_s, LONGEST_BRIDGED_S))
+    return shares_s
 
 
 def _rates(

@@ -20,7 +20,7 @@ _CLOSURE = {"fec": 1.0, "closure": 1.0, "eyelid_closure": 1.0} | dict.fromkeys(
 _PER_CENT_FROM = 2.0
 _LEFT = ("ear_left", "left_ear", "ear_l", "ear2d6_l")
 _RIGHT = ("ear_right", "right_ear", "ear_r", "ear2d6_r")
-_VALID = ("valid", "ear2d6_valid")
+_VALID = ("valid", "ear2d6_valid", "success", "detected", "face_detected")
 _FRAME = ("frame", "frames", "frame_number", "frame_no", "frame_index", "frame_id")
 _VALUE = re.compile(r"|x|nan|na|n/a|[+-]?[\d.]+(e[+-]?\d+)?")
 _TRUTH = {"true": True, "1": True, "false": False, "0": False}
@@ -31,7 +31,7 @@ def read_trace(
 ) -> EyeTrace:
     """Read a trace of eye aspect ratios.
 
-    `frame_rate_hz`: needed where the file has no column of times.
+    `frame_rate_hz`: needed where the file has no column of times; elsewhere it must fit them.
     """
     path = Path(path)
     if frame_rate_hz is not None and not 0 < frame_rate_hz < 100_000:
@@ -124,6 +124,8 @@ def _table_trace(table: text_tables.TextTable, frame_rate_hz: float | None) -> E
         at = int(backwards[0]) + 1
         text = f"time {times_s[at]:.6g} s does not come after {times_s[at - 1]:.6g} s"
         raise TableFileError(table.path, [(lines[at], text)])
+    if is_timed:
+        _refuse_other_rate(table.path, times_s, frame_rate_hz)
     trace = _trace(frames.astype(np.int64), times_s, (ear, left, right), _valid(table))
     placeholders = int(np.any(unknown, axis=0).sum())
     angles = [table.numbers(name) for name in POSE_COLUMNS if name in table.columns]
@@ -196,7 +198,19 @@ def value_remarks(trace: EyeTrace) -> Iterator[str]:
             f"{count_words(trace.placeholders, 'frame')} with runs of exactly the same number (0, "
             "-1, 999 or the like) were taken as frames without a value: shut lids never give them"
         )
-    usual = float(np.nanmedian(trace.ear)) if np.isfinite(trace.ear).any() else 0.0
+    usual = float(np.nanmedian(trace.ear)) if trace.valid.any() else OPEN_EAR
+    if trace.of_closure and usual < OPEN_EAR / 2:
+        yield (
+            f"the closures rest at {1 - usual / OPEN_EAR:.2f}, so the eyes are shut most of the "
+            "time: or is the column one of openness (1 open, 0 shut)? Then name it ear"
+        )
+    held_s = _held_s(trace)
+    if len(held_s):
+        yield (
+            f"the value stays exactly the same for {held_s.min():.1f} to {held_s.max():.1f} s, "
+            f"{count_words(len(held_s), 'time')}: programs repeat the last one where they lose the "
+            "face. Blinks there are missing, and the rates are too low; leave such values empty"
+        )
     if usual > _LARGEST_USUAL_EAR:
         yield (
             f"the values rest at {usual:.3g}, while open eyes have an aspect ratio of 0.2 to 0.5: "
@@ -204,6 +218,20 @@ def value_remarks(trace: EyeTrace) -> Iterator[str]:
         )
 
 
+def _held_s(trace: EyeTrace) -> Float64:
+    """Return how long values are repeated, where they are too fine to be equal by chance."""
+    known = trace.ear[trace.valid]
+    if trace.of_closure or len(np.unique(known)) < _FINE:
+        return np.empty(0)
+    starts = np.flatnonzero(np.diff(known, prepend=np.nan) != 0)
+    times_s = np.append(trace.timestamps_s[trace.valid][starts], trace.timestamps_s[-1])
+    lengths_s = np.diff(times_s)
+    frames = np.diff(starts, append=len(known))
+    held_s: Float64 = lengths_s[(frames >= _FEWEST_HELD) & (lengths_s > _SHORTEST_HELD_S)]
+    return held_s
+
+
+_FINE, _FEWEST_HELD, _SHORTEST_HELD_S = 100, 10, 0.3
 OPEN_EAR = 0.3
 """The eye aspect ratio that an open eye of a trace of closures gets."""
 _FEWEST_TO_JUDGE, _CLEARLY, _NEAR_ZERO, _BEYOND_EAR = 50, 3.0, 0.12, 0.5
@@ -254,6 +282,21 @@ def _rate(path: Path, frame_rate_hz: float | None) -> float:
         text = f"has no column {names}; name its times so, or give the frame rate (--frame-rate-hz)"
         raise TableFileError(path, text)
     return frame_rate_hz
+
+
+def _refuse_other_rate(path: Path, times_s: Float64, frame_rate_hz: float | None) -> None:
+    if frame_rate_hz is None or len(times_s) < 2:
+        return
+    own_hz = 1.0 / float(np.median(np.diff(times_s)))
+    if not abs(own_hz / frame_rate_hz - 1.0) < _SAME_RATE:
+        raise TableFileError(
+            path,
+            f"has times of {own_hz:.4g} frames/s, while {frame_rate_hz:g} were given; leave out "
+            "the frame rate, or the column of times if it is wrong",
+        )
+
+
+_SAME_RATE = 0.1
 
 
 def _valid(table: text_tables.TextTable) -> np.ndarray:

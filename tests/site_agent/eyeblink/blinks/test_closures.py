@@ -94,7 +94,7 @@ def test_eyes_that_narrow_by_two_thirds_are_left_out_and_named() -> None:
     assert [event.kind for event in result.blinks] == ["blink"] * 5
     assert [event.kind for event in result.left_out] == ["closure"]
     assert result.left_out[0].confidence < BlinkSettings().least_confidence
-    assert any("narrowed" in doubt for doubt in quality_warnings(trace, True, result.left_out))
+    assert any("narrowed" in doubt for doubt in quality_warnings(trace, True, result))
     bold = judge_blinks(trace, BlinkSettings(least_confidence=0.05))
     assert [event.kind for event in bold.blinks] == ["blink"] * 5 + ["closure"]
 
@@ -191,7 +191,7 @@ def found_among(drawing: LidDrawing, *, by_model: bool = False) -> tuple[int, in
         match = match_blinks([(b.onset_s, b.offset_s) for b in result.blinks], drawn.blinks)
         right, detected = right + len(match.pairs), detected + match.detected
         true += match.true
-        doubts = quality_warnings(drawn.trace, True, result.left_out, result.half_closings)
+        doubts = quality_warnings(drawn.trace, True, result)
         doubts += range_doubts(calibration)
         named += any("half way down" in doubt or "half-closings" in doubt for doubt in doubts)
     return right, detected, true, named

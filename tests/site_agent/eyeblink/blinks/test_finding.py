@@ -1,5 +1,6 @@
 """Blinks are found for all persons, noise levels and frame rates."""
 
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -9,7 +10,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from site_agent.datasets.synthetic.conditioning import draw_conditioning_session
-from site_agent.eyeblink.blinks.finding import blink_of_frame, quality_warnings
+from site_agent.eyeblink.blinks.finding import blink_of_frame, judge_blinks, quality_warnings
+from site_agent.eyeblink.blinks.statistics import seen_time_s
 from site_agent.eyeblink.openness.traces import read_trace
 from tests.site_agent.eyeblink.drawn_traces import Drawing, draw_trace, find_blinks, trace_of
 from tests.site_agent.eyeblink.matching import match_blinks
@@ -55,6 +57,26 @@ def test_a_frame_rate_that_loses_blinks_is_reported(frame_rate_hz: float, warnin
     trace, _ = draw_trace(1, Drawing(frame_rate_hz=frame_rate_hz))
     doubts = quality_warnings(trace, calibration_reliable=True)
     assert sum("fall between frames" in doubt for doubt in doubts) == warnings
+
+
+@pytest.mark.parametrize(("slowed", "is_named"), [(1, False), (8, True), (33, True)])
+def test_slow_motion_that_the_file_does_not_tell_is_named(slowed: int, is_named: bool) -> None:
+    filmed, _ = draw_trace(5, Drawing(seconds=60, frame_rate_hz=240))
+    trace = replace(filmed, timestamps_s=slowed * filmed.timestamps_s)
+    doubts = quality_warnings(trace, True, judge_blinks(trace))
+    assert any("slow motion" in doubt for doubt in doubts) == is_named
+
+
+@pytest.mark.parametrize("kept", ["every second", "four of five"])
+def test_rates_do_not_depend_on_single_frames_without_a_value(kept: str) -> None:
+    whole, _ = draw_trace(3, Drawing())
+    seen = np.arange(len(whole.ear)) % 2 == 0
+    if kept == "four of five":
+        seen = np.random.default_rng(1).uniform(size=len(seen)) < 0.8
+    trace = replace(whole, ear=np.where(seen, whole.ear, np.nan))
+    assert seen_time_s(trace).sum() == pytest.approx(whole.duration_s, rel=0.02)
+    lost = replace(whole, ear=np.where(whole.timestamps_s < 30, whole.ear, np.nan))
+    assert seen_time_s(lost).sum() == pytest.approx(30.0, rel=0.01)
 
 
 def test_next_to_nothing_is_found_in_ten_minutes_of_noise() -> None:

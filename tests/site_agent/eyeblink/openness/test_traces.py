@@ -241,6 +241,34 @@ def test_closures_under_the_name_of_ratios_are_refused(tmp_path: Path, scale: fl
         read_trace(path)
 
 
+def test_openness_under_the_name_of_closures_is_doubted(tmp_path: Path) -> None:
+    (remark,) = value_remarks(read_trace(written(tmp_path, "fec", 1 - closures())))
+    assert "column one of openness" in remark
+    assert list(value_remarks(read_trace(written(tmp_path, "fec", closures())))) == []
+
+
+def test_a_last_value_that_is_repeated_is_named(tmp_path: Path) -> None:
+    ear = 0.3 - 0.25 * closures()
+    assert list(value_remarks(read_trace(written(tmp_path, "ear", ear)))) == []
+    ear[500:600] = ear[500]
+    (remark,) = value_remarks(read_trace(written(tmp_path, "ear", ear)))
+    assert "exactly the same for 2.0 to 2.0 s, 1 time" in remark
+    coarse = read_trace(written(tmp_path, "ear", ear.round(2)))
+    assert list(value_remarks(coarse)) == [], "equal by chance"
+
+
+def test_frames_that_a_tracker_failed_in_are_not_judged(tmp_path: Path) -> None:
+    trace = read_trace(write(tmp_path, "time_s,success,ear\n0,1,0.3\n0.03,0,0.1\n0.06,1,0.3\n"))
+    assert list(trace.gaps) == [Gap.NONE, Gap.MARKED_INVALID, Gap.NONE]
+
+
+def test_a_rate_that_contradicts_the_times_is_refused(tmp_path: Path) -> None:
+    path = written(tmp_path, "ear", 0.3 - 0.25 * closures())
+    assert read_trace(path, frame_rate_hz=RATE_HZ).frame_rate_hz == pytest.approx(RATE_HZ)
+    with pytest.raises(TableFileError, match="times of 50 frames/s, while 60 were given"):
+        read_trace(path, frame_rate_hz=60)
+
+
 def test_ratios_of_eyes_that_are_mostly_shut_are_ratios(tmp_path: Path) -> None:
     ear = 0.07 + 0.24 * closures()
     assert read_trace(written(tmp_path, "ear", ear)).ear.max() == pytest.approx(0.31, abs=0.01)
