@@ -327,7 +327,7 @@ FEWEST_CLOSURES = 3
 
 
 def quality_warnings(
-    trace: EyeTrace, calibration_reliable: bool, found: FoundBlinks = FoundBlinks((), ())
+    trace: EyeTrace, calibration_reliable: bool, events: FoundBlinks = FoundBlinks((), ())
 ) -> list[str]:
     """Return warnings about the results of a session."""
     doubts = []
@@ -352,20 +352,20 @@ def quality_warnings(
             f"below {LOWEST_RATE_HZ:.0f} frames/s, so the count is too low: by up to a quarter at "
             "15 frames/s"
         )
-    if len(found.blinks) >= FEWEST_CLOSURES and all(b.kind == "closure" for b in found.blinks):
-        shortest_s = min(blink.duration_ms for blink in found.blinks) / 1000.0
+    if len(events.blinks) >= FEWEST_CLOSURES and all(b.kind == "closure" for b in events.blinks):
+        shortest_s = min(blink.duration_ms for blink in events.blinks) / 1000.0
         doubts.append(
-            f"no blink among {len(found.blinks)} closures, of which the shortest lasts "
+            f"no blink among {len(events.blinks)} closures, of which the shortest lasts "
             f"{shortest_s:.1f} s: is it slow motion, or are its times wrong in another way? Then "
             "give the rate of filming with --frame-rate-hz"
         )
-    if found.half_closings:
+    if events.half_closings:
         doubts.append(
-            f"not counted: {found.half_closings} times the lids came half way down and no further: "
-            "the person squints, laughs or rolls the eyes, or the landmark model loses the lids; "
-            "session.json lists them under left_out"
+            f"not counted: {events.half_closings} times the lids came half way down and no "
+            "further: the person squints, laughs or rolls the eyes, or the landmark model loses "
+            "the lids; session.json lists them under left_out"
         )
-    return doubts + _unseen(trace) + _narrowed(found.left_out)
+    return doubts + _unseen(trace) + _narrowed(events.left_out)
 
 
 def _unseen(trace: EyeTrace) -> list[str]:
