@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import Literal
 
 from PIL import Image, UnidentifiedImageError
@@ -273,6 +274,12 @@ def _box_findings(
     elif box.left < 0 or box.top < 0 or box.right >= width or box.bottom >= height:
         text = f"the box {box.corners} reaches outside the image of {width} x {height} pixels"
         yield _finding("warning", "box-crosses-edge", dataset, image, text, box=box)
+    if _is_elsewhere(box):
+        text = (
+            f"the parts lie beyond the box {box.corners}, or are far larger or smaller than it: "
+            "are both in pixels of this picture, and is the box left, top, width, height?"
+        )
+        yield _finding("error", "parts-off-box", dataset, image, text, box=box)
     outside = [
         name
         for name, (x, y) in box.parts.items()
@@ -284,6 +291,25 @@ def _box_findings(
             f"{width} x {height} pixels: {_listed(outside)}"
         )
         yield _finding("warning", "parts-outside", dataset, image, text, box=box)
+
+
+def _is_elsewhere(box: FaceBox) -> bool:
+    """Return whether the landmarks are not those of the face in the box."""
+    if len(box.parts) < _FEWEST_PARTS:
+        return False
+    shares = []
+    for values, start, length in (
+        ([x for x, _ in box.parts.values()], box.left, box.width),
+        ([y for _, y in box.parts.values()], box.top, box.height),
+    ):
+        middle = (fmean(values) - start) / length
+        if not -_BEYOND_BOX < middle < 1 + _BEYOND_BOX:
+            return True
+        shares.append((max(values) - min(values)) / length)
+    return not _SMALLEST_SHARE < max(shares) < _LARGEST_SHARE
+
+
+_FEWEST_PARTS, _BEYOND_BOX, _SMALLEST_SHARE, _LARGEST_SHARE = 5, 0.1, 0.05, 3.0
 
 
 def _open(path: Path) -> _Opened | tuple[str, str]:

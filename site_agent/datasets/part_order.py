@@ -144,6 +144,11 @@ def _best_other_order(points: Complex, reference: Complex) -> tuple[str, float]:
 def _other_orders(points: Complex) -> Iterator[tuple[str, Complex]]:
     # A face, being symmetric, looks like its mirror image where left and right are exchanged.
     yield "have left and right exchanged", points.conj()
+    if len(points) == landmark_schemes.IBUG_PARTS:
+        eyes = list(landmark_schemes.PART_GROUPS["eyes"])
+        exchanged = points.copy()
+        exchanged[eyes] = np.roll(points[eyes], len(eyes) // 2)
+        yield "have the left and the right eye exchanged", exchanged
     yield "are one place too late", np.roll(points, -1)
     yield "are one place too early", np.roll(points, 1)
     for first in (0, 1):

@@ -23,7 +23,10 @@ _log = logging.getLogger(__name__)
 
 _JUDGED_BY_USERS = {"no-images", "no-boxes", "no-parts", "inconsistent-parts", "missing-image"}
 """Findings that every training and test judges by its own settings and words."""
-_OF_LANDMARKS = {"names-unsorted", "part-order", "odd-shape", "other-parts", "parts-outside"}
+_OF_LANDMARKS = {
+    *("names-unsorted", "part-order", "odd-shape"),
+    *("other-parts", "parts-outside", "parts-off-box"),
+}
 _OF_TESTS_APART = {"few-samples", "one-session"}
 """Remarks that no training needs."""
 _MOST_CHECKED = 64

@@ -21,7 +21,7 @@ from site_agent.datasets.records import (
 )
 from site_agent.datasets.sheets import surroundings, write_contact_sheets
 from site_agent.errors import AnnotationFileError, InvalidInputError
-from tests.site_agent.datasets.drawn import dataset_of, faces_in, picture
+from tests.site_agent.datasets.drawn import dataset_of, face_box, face_points, faces_in, picture
 
 BOX = FaceBox(10, 10, 20, 20)
 
@@ -66,6 +66,26 @@ def test_all_that_is_wrong_is_listed(tmp_path: Path) -> None:
     (size,) = (finding for finding in findings if finding.code == "size-differs")
     assert "is 64 x 48 pixels, but declared as 48 x 64" in str(size)
     assert str(size).startswith(f"{dataset.path}, line {size.line}: ")
+
+
+@pytest.mark.parametrize(
+    ("points", "is_named"),
+    [
+        (face_points(), False),
+        (face_points()[36:48], False),
+        (face_points() / 64, True),
+        (face_points(scale=0.1) - (30, 20), True),
+        (8 * face_points(), True),
+    ],
+    ids=["face", "eyes", "shares of the picture", "another place", "another scale"],
+)
+def test_landmarks_that_are_not_of_their_box_stop_training(
+    tmp_path: Path, points: np.ndarray, is_named: bool
+) -> None:
+    image = AnnotatedImage(picture(tmp_path / "a.png"), (face_box(points),))
+    findings = check_datasets([dataset_of(tmp_path, image)])
+    off = [finding.severity for finding in findings if finding.code == "parts-off-box"]
+    assert off == ["error"] * is_named
 
 
 def test_nothing_to_train_on_is_an_error(tmp_path: Path) -> None:

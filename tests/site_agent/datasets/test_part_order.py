@@ -57,6 +57,7 @@ def test_faces_in_order_are_left_alone(degrees: float) -> None:
     ("order", "message"),
     [
         (list(IBUG_MIRROR), "left and right"),
+        ([*range(36), *range(42, 48), *range(36, 42), *range(48, 68)], "right eye exchanged"),
         (BY_TEXT, "numbers as text"),
         (BY_TEXT_FROM_1, "numbers as text"),
         ([*range(1, 68), 0], "too early"),
