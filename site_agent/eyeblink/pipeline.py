@@ -172,11 +172,12 @@ def _read_trace(source: TraceFile, settings: BlinkAnalysisSettings) -> _Recorded
         raise InvalidInputError("a trace has no picture in which a light could be watched")
     path = Path(source.path)
     trace = read_trace(path, frame_rate_hz=source.frame_rate_hz, decimal=settings.files.decimal)
+    rate_hz = recordings.frame_timing(trace.timestamps_s).frame_rate_hz
     return _Recorded(
         trace,
         (source_file("trace", path),),
-        {"frames": len(trace.frames), "frame_rate_hz": trace.frame_rate_hz},
-        tuple(filter(None, [recordings.rate_remark(trace.frame_rate_hz), *value_remarks(trace)])),
+        {"frames": len(trace.frames), "frame_rate_hz": rate_hz},
+        tuple(filter(None, [recordings.rate_remark(rate_hz), *value_remarks(trace)])),
         recordings.recording_start(path, settings.labels, None),
     )
 

@@ -6,6 +6,7 @@ every blink, and reports a lost frame as the end of the file. PyAV gives each fr
 time, the rotation that a phone wrote, and every error.
 """
 
+import math
 import re
 from collections import deque
 from collections.abc import Iterator, Mapping
@@ -324,6 +325,13 @@ class VideoReader:
 
     def _remarks(self) -> Iterator[str]:
         report, info = self.report, self.info
+        streams = _video_streams(self._container)
+        if len(streams) > 1:
+            sizes = ", ".join(f"{stream.width} x {stream.height}" for stream in streams)
+            yield (
+                f"the file has {len(streams)} video streams ({sizes}), of which the first was "
+                "read; for another one make a copy: ffmpeg -i VIDEO -map 0:v:1 -c copy COPY.mkv"
+            )
         if self._clock is None and info.capture_rate_hz is not None:
             yield (
                 f"slow motion: the file plays at {info.capture_rate_hz / info.slowed:.4g} frames/s "
@@ -378,6 +386,7 @@ class _Damage:
         self._keys: set[int] = set()
         self._behind_packets: set[int] = set()
         self._last: int | None = None
+        self._shortest_step = math.inf
 
     def send(self, packet: "Packet[VideoStream]") -> bool:
         """Note a packet that is sent to the decoder; return whether the container damaged it."""
@@ -406,9 +415,13 @@ class _Damage:
         # The I picture of an open group is a key to the container alone.
         self._at_key = picture.pts in passed and int(picture.pict_type) == _I_PICTURE
         self._keys -= passed
-        # The second field of a picture may be a packet of its own.
-        missed = bool(passed - {picture.pts}) and not picture.interlaced_frame
-        if self._last is None or not missed:
+        if self._last is None:
+            return False
+        passed.discard(picture.pts)
+        if picture.interlaced_frame:
+            # The second field of the picture before may be a packet of its own.
+            passed = {pts for pts in passed if pts > self._last + 0.75 * self._shortest_step}
+        if not passed:
             return False
         was_spoiled = self._spoiled
         self.begin()
@@ -424,6 +437,8 @@ class _Damage:
         pts = picture.pts
         self._in_packets = pts in self._behind_packets
         if pts is None or self._last is None or pts > self._last:
+            if pts is not None and self._last is not None:
+                self._shortest_step = min(self._shortest_step, pts - self._last)
             self._last = pts
             return True
         return not self._spoiled
@@ -475,6 +490,12 @@ def file_url(path: Path | str) -> str:
     return f"file:{path}"
 
 
+def _video_streams(container: "InputContainer") -> "list[VideoStream]":
+    """Return the streams of video, without covers and previews."""
+    videos = container.streams.video
+    return [stream for stream in videos if "attached_pic" not in str(stream.disposition).lower()]
+
+
 def _open(path: Path) -> "tuple[InputContainer, VideoStream]":
     import av
 
@@ -493,8 +514,7 @@ def _open(path: Path) -> "tuple[InputContainer, VideoStream]":
             f"{path}: is a still picture, expected a video, or a folder of pictures with their "
             "times"
         )
-    videos = container.streams.video
-    streams = [stream for stream in videos if "attached_pic" not in str(stream.disposition).lower()]
+    streams = _video_streams(container)
     if not streams:
         kinds = ", ".join(sorted({stream.type for stream in container.streams})) or "nothing"
         container.close()

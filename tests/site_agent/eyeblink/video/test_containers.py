@@ -18,7 +18,7 @@ from site_agent.errors import VideoFileError
 from site_agent.eyeblink.face.finding import FaceCounts
 from site_agent.eyeblink.face.landmarks import sample_eyes
 from site_agent.eyeblink.records import Gap
-from site_agent.eyeblink.video.recording import Recording
+from site_agent.eyeblink.video.recording import Recording, frame_timing
 from site_agent.eyeblink.video.seeking import SeekableVideo, read_ahead
 from site_agent.pictures.frame_pixels import UInt8, grey_picture
 from site_agent.pictures.video import write_video as write_pictures
@@ -155,9 +155,11 @@ def test_raw_streams_without_a_rate_are_refused(tmp_path: Path) -> None:
     assert times_s == pytest.approx(np.arange(30) / 60.0)
 
 
-def write_interlaced(path: Path, levels: Sequence[int], *, first: str = "tff") -> None:
+def write_interlaced(
+    path: Path, levels: Sequence[int], *, first: str = "tff", codec: str = "libx264"
+) -> None:
     """Write pictures of two fields each; the field n is grey of the n-th level, black right."""
-    options = {"flags": "+ildct+ilme", "crf": "4"}
+    options = {"flags": "+ildct+ilme", **({"crf": "4"} if codec == "libx264" else {"qmax": "2"})}
     marks = av.filter.Graph()
     marks.link_nodes(
         marks.add_buffer(width=96, height=64, format="yuv420p", time_base=Fraction(1, 30)),
@@ -165,7 +167,7 @@ def write_interlaced(path: Path, levels: Sequence[int], *, first: str = "tff") -
         marks.add("buffersink"),
     ).configure()
     with av.open(str(path), "w") as container:
-        stream = container.add_stream("libx264", rate=Fraction(30), options=options)
+        stream = container.add_stream(codec, rate=Fraction(30), options=options)
         stream.width, stream.height, stream.pix_fmt = 96, 64, "yuv420p"
         stream.codec_context.gop_size = 10
         for number, (earlier, later) in enumerate(zip(levels[::2], levels[1::2], strict=True)):
@@ -346,6 +348,52 @@ def test_frames_behind_a_lost_key_frame_are_not_judged(
     [warning] = [text for text in reader.report.warnings if "could not be decoded (" in text]
     assert ("are not judged; all other" in warning) == (unjudged > 0)
     assert reader.report.repaired_times == 0
+
+
+def test_fields_behind_a_key_frame_that_is_silently_lost_are_not_judged(tmp_path: Path) -> None:
+    path, levels = tmp_path / "interlaced.mp4", [60 + 2 * number for number in range(80)]
+    write_interlaced(path, levels, codec="mpeg2video")
+    with av.open(str(path)) as container:
+        packets = [packet for packet in container.demux(video=0) if packet.size]
+    lost = [packet for packet in packets if packet.is_keyframe][1]
+    start, size = lost.pos, lost.size
+    assert start is not None
+    data = bytearray(path.read_bytes())
+    data[start : start + size] = bytes(size)  # The decoder finds no picture, and no error.
+    path.write_bytes(data)
+    reader = Recording(path).open()
+    with closing(reader):
+        frames = list(reader.frames())
+    assert 10 <= sum(frame.damaged for frame in frames) <= 44
+    for frame in frames:
+        if not frame.damaged:
+            level = levels[round(frame.timestamp_s * 60)]
+            assert frame.image[8:-8, 4:44].mean() == pytest.approx(level, abs=3)
+    assert "a key frame is missing" in " ".join(reader.report.warnings)
+
+
+def test_a_second_stream_of_video_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "two.mkv"
+    with av.open(str(path), "w") as container:
+        for side in (64, 96):
+            stream = container.add_stream("ffv1", rate=30)
+            stream.width, stream.height, stream.pix_fmt = side, side, "yuv420p"
+        for stream in container.streams.video:
+            picture = np.zeros((stream.height, stream.width, 3), np.uint8)
+            frame = av.VideoFrame.from_ndarray(picture, format="rgb24").reformat(format="yuv420p")
+            container.mux(stream.encode(frame))
+            container.mux(stream.encode(None))
+    [frame_read], reader = read_video(path)
+    assert frame_read.image.shape == (64, 64)
+    assert "2 video streams (64 x 64, 96 x 96), of which the first" in reader.report.warnings[0]
+
+
+@pytest.mark.parametrize("rate_hz", [30, 120, 240])
+def test_the_rate_does_not_depend_on_the_digits_of_times(rate_hz: int) -> None:
+    times_s = np.round(np.arange(400) / rate_hz, 3)
+    assert frame_timing(times_s).frame_rate_hz == pytest.approx(rate_hz, rel=0.002)
+    lost = np.delete(times_s, [50, 51, 120])
+    assert frame_timing(lost).frame_rate_hz == pytest.approx(rate_hz, rel=0.002)
 
 
 @pytest.mark.parametrize(
