@@ -14,8 +14,8 @@ from cli.models.records import receipt_tables
 from cli.options.data import ImagesOption, PersonOptions, read_face_file, reading_from
 from cli.vision.gaze import read_gaze_samples, view_of
 from pool_server.wire.cards import ReceiptMode
+from site_agent.attacks.receipt import SmashedProbeSettings
 from site_agent.attacks.receipt.pages import receipt_files, write_receipt
-from site_agent.attacks.receipt.settings import SmashedProbeSettings
 from site_agent.attacks.receipt.sub_models import FaceSides, know_faces
 from site_agent.datasets.gaze.check import is_gaze_data
 from site_agent.networks.views import EYE

@@ -167,3 +167,19 @@ def eyes_of(landmarks: NDArray[np.floating]) -> tuple[Float64, Float64]:
     if points.shape[-2] == EYE_POINTS:
         return points[..., 6:, :], points[..., :6, :]
     return points[..., LEFT_EYE, :], points[..., RIGHT_EYE, :]
+
+
+Float64 = NDArray[np.float64]
+
+
+def mean_eye_aspect_ratio(shapes: Float64, names: Sequence[str]) -> Float64 | None:
+    """Return the mean eye aspect ratio of both eyes of faces, shape (faces, parts, 2).
+
+    NaN where an eye is not marked; None where the landmarks have no eyes of iBUG's scheme.
+    """
+    places = ibug_places(names)
+    eyes = [PART_GROUPS["right-eye"], PART_GROUPS["left-eye"]]
+    if any(number not in places for eye in eyes for number in eye):
+        return None
+    right, left = (eye_aspect_ratio(shapes[:, [places[number] for number in eye]]) for eye in eyes)
+    return (right + left) / 2.0

@@ -16,7 +16,7 @@ from aggregators.models import ForestEnsemble, ShapePredictor
 from aggregators.predictors import LandmarkPredictor, to_grey
 from site_agent import errors, training_record
 from site_agent.datasets import landmark_schemes, part_order, records
-from site_agent.datasets.statistics import mean_eye_aspect_ratio
+from site_agent.datasets.landmark_schemes import mean_eye_aspect_ratio
 from site_agent.evaluation import landmark_scores
 from site_agent.faces.models import in_threads, open_landmarks
 from site_agent.pictures.images import read_image

@@ -133,7 +133,7 @@ def warn_of_few(settings: "LocalTraining", samples: int) -> str:
 def warn_of_span(network: "StateDict", samples: int) -> str:
     """Return a warning for a site with fewer samples than a dense layer has units; else nothing.
 
-    Their features then lie in the span of the layer's update (`site_agent.attacks.span`).
+    Their features then lie in the span of the layer's update (`site_agent.attacks.membership`).
     """
     rows = [info.shape[0] for info in network.infos.values() if len(info.shape) == 2]
     units = max((count for count in rows if count >= _FEWEST_UNITS), default=0)

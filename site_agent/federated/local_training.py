@@ -23,8 +23,8 @@ from aggregators.models import NetworkContribution, StateDict
 from site_agent import errors
 from site_agent.federated import private_training as private
 from site_agent.federated.contribution_ledger import norm_of
+from site_agent.federated.halves import find_half
 from site_agent.federated.halves.contract import LocalRound, SiteHalf
-from site_agent.federated.halves.registry import find_half
 from site_agent.federated.leak_checks import WatchedRows, batch_size_for, passes_for
 from site_agent.federated.personal import PersonalPart, assemble
 from site_agent.federated.plan import seed_of

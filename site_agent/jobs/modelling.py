@@ -12,8 +12,8 @@ import numpy as np
 from aggregators.formats import file_digest
 from site_agent.datasets.check import check_datasets, count_more, kinds_of
 from site_agent.datasets.conversion import read_faces
+from site_agent.datasets.landmark_schemes import mean_eye_aspect_ratio
 from site_agent.datasets.records import FaceDataset, part_names, parts_array
-from site_agent.datasets.statistics import mean_eye_aspect_ratio
 from site_agent.errors import TrainingDataError
 from site_agent.evaluation.landmark_scores import CLOSED_EAR
 from site_agent.evaluation.landmarks import evaluate_landmarks

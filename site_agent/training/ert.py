@@ -13,10 +13,14 @@ from pydantic import Field
 from site_agent.datasets import records
 from site_agent.datasets.check import Finding
 from site_agent.datasets.conversion import read_faces
-from site_agent.datasets.landmark_schemes import EYE_POINTS, PART_GROUPS, expand_parts
+from site_agent.datasets.landmark_schemes import (
+    EYE_POINTS,
+    PART_GROUPS,
+    expand_parts,
+    mean_eye_aspect_ratio,
+)
 from site_agent.datasets.part_order import order_problem
 from site_agent.datasets.soundness import require_sound
-from site_agent.datasets.statistics import mean_eye_aspect_ratio
 from site_agent.errors import InvalidInputError, TrainingDataError
 from site_agent.evaluation.landmark_scores import CLOSED_EAR, normaliser_for
 from site_agent.plain_json import write_json

@@ -33,9 +33,9 @@ from aggregators.models import NetworkContribution, StateDict
 from pool_server.wire.cards import PrivacyReceipt, score_text
 from site_agent.attacks.gradients import read_inputs
 from site_agent.attacks.leaks import apply_update
+from site_agent.attacks.membership import PREFIX
 from site_agent.attacks.receipt.networks import GazeSides
 from site_agent.attacks.receipt.probing import probe
-from site_agent.attacks.span import PREFIX
 from site_agent.datasets.gaze.records import GazeSamples, join_samples
 from site_agent.datasets.synthetic.egocentric_clips import ClipSettings, write_clips
 from site_agent.datasets.synthetic.eye_patches.dataset import RenderSettings, render_person

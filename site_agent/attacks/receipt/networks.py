@@ -16,8 +16,8 @@ from aggregators.methods.round_options import LocalTraining
 from aggregators.models import NetworkContribution, StateDict
 from pool_server.wire.cards import AttackFinding
 from site_agent.attacks import dualview, gradients, leaks, membership, reidentification
+from site_agent.attacks.membership import PREFIX, rows_of_layers
 from site_agent.attacks.separation import Float64, MemberScores, separation
-from site_agent.attacks.span import PREFIX, rows_of_layers
 from site_agent.attacks.table import GUESSING, Attack, Scores, Share, Trial, read_sent
 from site_agent.datasets.gaze.records import GazeSamples, join_samples
 from site_agent.errors import InvalidInputError

@@ -11,25 +11,38 @@ upload --receipt`` sends it along.
 import os
 import platform
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from importlib.metadata import version
+from itertools import cycle
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.stats import binom
 
 from aggregators.formats import file_digest
 from aggregators.methods.networks import read_network_contribution
-from aggregators.methods.round_options import describe_protection
-from pool_server.wire.cards import AttackFinding, PrivacyReceipt, ReceiptMode
-from site_agent.attacks.receipt.bounds import audit_epsilon
+from aggregators.methods.round_options import LocalTraining, describe_protection
+from aggregators.models import StateDict
+from pool_server.wire.cards import AttackFinding, EpsilonBounds, PrivacyReceipt, ReceiptMode
+from site_agent.attacks import leaks, membership
+from site_agent.attacks.receipt import SmashedProbeSettings
 from site_agent.attacks.receipt.leaf_sums import attack_leaf_sums
-from site_agent.attacks.receipt.networks import GazeSides, attack_update, training_of
-from site_agent.attacks.receipt.settings import SmashedProbeSettings
+from site_agent.attacks.receipt.networks import (
+    MOST_SAMPLES,
+    GazeSides,
+    attack_update,
+    split_persons,
+    thin,
+    train,
+    training_of,
+)
 from site_agent.attacks.receipt.smashed_data import attack_release
 from site_agent.attacks.receipt.sub_models import FaceSides, attack_sub_model
+from site_agent.attacks.separation import MemberScores
+from site_agent.attacks.table import attempt
 from site_agent.datasets.gaze.records import sample_marks
 from site_agent.datasets.records import image_marks
 from site_agent.errors import InvalidInputError
@@ -201,3 +214,103 @@ def make_receipt(
         held_out_persons=len(set(others)),
         held_out_samples=len(others),
     )
+
+
+_CONFIDENCE = 0.95
+_SHARES = (1.0, 0.5, 0.25)
+"""Shares of the samples on which an attack guesses."""
+_CANDIDATES = np.arange(0.01, 20.0, 0.01)
+_MOST_LABS = 50
+"""The most labs in a simulated sum."""
+
+
+def audit_epsilon(
+    base: StateDict, sides: GazeSides, training: LocalTraining, seed: int, *, labs: int = 1
+) -> EpsilonBounds:
+    """Bound the epsilon of a training from both sides: by its accountant, and by an audit.
+
+    The audit in one run (Steinke et al. 2023) trains once more, with noise as the site did, on
+    samples (or persons) that fair coins choose; an attack then guesses the coins about which it is
+    surest. Under (epsilon, delta)-differential privacy the number of right guesses is bounded by a
+    binomial, so that more of them refute a smaller epsilon. It is no release.
+
+    `labs`: Number of labs in a sum; held-out persons play the others, in turn.
+    """
+    members = thin(sides.members, MOST_SAMPLES)
+    unit = training.dp_unit if training.dp_epsilon is not None else "sample"
+    names, group = (
+        np.unique(members.person, return_inverse=True)
+        if unit == "person"
+        else (np.arange(len(members)), np.arange(len(members)))
+    )
+    inside = (np.random.default_rng(seed).random(len(names)) < 0.5)[group]
+    bounds = EpsilonBounds(
+        unit=unit, delta=training.dp_delta, at_most=training.dp_epsilon, at_least=0.0
+    )
+    few = min(np.count_nonzero(inside), np.count_nonzero(~inside)) < training.least_samples
+    if few or labs > _MOST_LABS:
+        return bounds
+
+    def attack() -> dict[str, MemberScores]:
+        network = train(base, members[inside], training, "audit of epsilon")
+        if labs > 1:
+            known = split_persons(sides.others, np.unique(sides.others.person))
+            parts = [
+                train(base, samples, training, f"lab {number}")
+                for number, samples in zip(range(1, labs), cycle(known), strict=False)
+            ]
+            network = _mean_of([network, *parts])
+        candidates = membership.Candidates.of(members[inside], members[~inside])
+        return membership.probe_membership(leaks.leak_of_network(base, network), candidates)
+
+    attacks, _ = attempt(attack)
+    if unit == "person" and attacks:
+        attacks = {name: scores.by_person() for name, scores in attacks.items()}
+    at_least, strongest = epsilon_at_least(attacks or {}, training.dp_delta)
+    return bounds.model_copy(update={"at_least": at_least, "attack": strongest})
+
+
+def _mean_of(networks: Sequence[StateDict]) -> StateDict:
+    first = networks[0]
+    tensors = {
+        name: np.array([network.tensors[name] for network in networks]).mean(
+            axis=0, dtype=entry.dtype
+        )
+        for name, entry in first.tensors.items()
+    }
+    return StateDict(tensors, first.infos, first.metadata)
+
+
+def epsilon_at_least(attacks: Mapping[str, MemberScores], delta: float) -> tuple[float, str]:
+    """Return the largest epsilon that an attack refutes, and the attack; 0 if none does.
+
+    `attacks`: On samples that fair coins chose as members. All attacks and numbers of guesses are
+    tried, so that the error probability is divided by their number (Bonferroni).
+    """
+    error = (1 - _CONFIDENCE) / max(1, len(attacks) * len(_SHARES))
+    best, strongest = 0.0, ""
+    for name, attack in attacks.items():
+        order = np.argsort(attack.scores, kind="stable")
+        is_member = attack.is_member[order]
+        for share in _SHARES:
+            side = max(1, int(share * len(order)) // 2)
+            right = int((~is_member[:side]).sum() + is_member[-side:].sum())
+            epsilon = refuted_epsilon(right, 2 * side, len(order), delta, error)
+            if epsilon > best:
+                best, strongest = epsilon, name
+    return best, strongest
+
+
+def refuted_epsilon(right: int, guesses: int, samples: int, delta: float, error: float) -> float:
+    """Return the largest epsilon under which this number of right guesses is too unlikely.
+
+    Theorem 5.2 of Steinke et al., on a grid of epsilons; rounded down.
+    """
+    epsilons = _CANDIDATES[:, None]
+    rate = 1 / (1 + np.exp(-epsilons))
+    # tail[i]: probability of at least right - i right guesses.
+    tail = binom.sf(right - np.arange(right + 1) - 1, guesses, rate)
+    steps = (tail[:, 1:] - tail[:, :1]) / np.arange(1, right + 1) if right else np.zeros((1, 1))
+    probability = tail[:, 0] + 2 * samples * delta * steps.max(axis=1)
+    refuted = _CANDIDATES[probability <= error]
+    return round(float(refuted.max()), 2) if len(refuted) else 0.0

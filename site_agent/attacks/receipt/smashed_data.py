@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping
 from aggregators.models import StateDict
 from pool_server.wire.cards import AttackFinding
 from site_agent.attacks import smashed
+from site_agent.attacks.receipt import SmashedProbeSettings
 from site_agent.attacks.receipt.networks import GazeSides
-from site_agent.attacks.receipt.settings import SmashedProbeSettings
 from site_agent.attacks.table import Attack, MeanOverPersons, Scores, Share, Trial
 from site_agent.networks.modules import predict_gaze, to_module
 from site_agent.split.cuts import find_cut

@@ -3,7 +3,7 @@
 `site_agent.federated.local_training` makes one for each round that a site trains in, and calls
 `hold_back`, `prepare`, in each step `extra_loss` and `after_step`, and in the end `share`.
 `SiteHalf` itself trains the whole network and keeps nothing: a method that needs no more has no
-class here. A method with a class adds it to `site_agent.federated.halves.registry`.
+class here. A method with a class adds it to `site_agent.federated.halves`.
 """
 
 from collections.abc import Callable

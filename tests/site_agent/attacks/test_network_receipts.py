@@ -15,13 +15,16 @@ from aggregators.models import NetworkContribution, StateDict
 from pool_server.wire.cards import LEAST_CONTROL, EpsilonBounds, PrivacyReceipt, receipt_lines
 from site_agent.attacks.gradients import build_imprint
 from site_agent.attacks.leaks import apply_update, leak_of_network
-from site_agent.attacks.membership import probe_by_shadows, relative_scores
-from site_agent.attacks.receipt.bounds import audit_epsilon, refuted_epsilon
+from site_agent.attacks.membership import (
+    layer_inputs,
+    probe_by_shadows,
+    relative_scores,
+    span_scores,
+)
 from site_agent.attacks.receipt.networks import GazeSides
 from site_agent.attacks.receipt.pages import write_receipt
-from site_agent.attacks.receipt.probing import probe
+from site_agent.attacks.receipt.probing import audit_epsilon, probe, refuted_epsilon
 from site_agent.attacks.separation import separation
-from site_agent.attacks.span import layer_inputs, span_scores
 from site_agent.datasets.gaze.records import GazeSamples, join_samples
 from site_agent.datasets.synthetic.eye_patches.dataset import RenderSettings, render_person
 from site_agent.datasets.synthetic.eye_patches.persons import Skews

@@ -8,8 +8,8 @@ from torch import nn
 
 from aggregators.methods.networks.masked_mean import MaskedMean, SitesOptions
 from aggregators.methods.registry import METHODS
+from site_agent.federated.halves import HALVES
 from site_agent.federated.halves.personal_numbers import PersonalHalf
-from site_agent.federated.halves.registry import HALVES
 
 
 class KeptBiases(MaskedMean[SitesOptions]):

@@ -12,7 +12,7 @@ from pool_server.jobs import limited
 from site_agent.federated.contribution_ledger import ContributionLedger
 from site_agent.federated.engines.simulation_folder import divide, open_run
 from site_agent.federated.engines.simulator import simulate, simulator_workers
-from site_agent.federated.halves.registry import HALVES
+from site_agent.federated.halves import HALVES
 from site_agent.federated.in_process import run_rounds
 from site_agent.federated.plan import make_plan
 from site_agent.federated.tasks import GazeTask

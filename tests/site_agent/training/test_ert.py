@@ -12,8 +12,8 @@ from aggregators.formats import read_model
 from aggregators.models import ShapePredictor
 from aggregators.predictors import to_grey
 from site_agent.datasets.imglab_xml import read_imglab_xml
+from site_agent.datasets.landmark_schemes import mean_eye_aspect_ratio
 from site_agent.datasets.records import FaceBox, FaceDataset, part_names, parts_array
-from site_agent.datasets.statistics import mean_eye_aspect_ratio
 from site_agent.errors import InvalidInputError, TrainingDataError
 from site_agent.evaluation.landmark_scores import CLOSED_EAR
 from site_agent.eyeblink.session import model_doubts
