@@ -192,7 +192,10 @@ def merge(
     if state is not None:
         report(_WRITTEN, f"writing {round_files.state_path(target).name}")
         state = replace(state, network_digest=digest)
-        state_digest = round_files.write_optimiser_state(state, round_files.state_path(target))
+        state_network = round_files.state_as_network(state)
+        state_digest = write_model(
+            state_network, round_files.state_path(target), format_name="safetensors"
+        )
         written = written.model_copy(update={"state": state_digest})
     # Written last: a recipe that is there describes a model that is there.
     recipe = recipe.model_copy(update={"output": written})

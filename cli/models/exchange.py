@@ -14,7 +14,8 @@ from cli.frame.values import key_value_pairs
 from cli.options.versions import VisibilityOption
 from site_agent.pool import sent
 from site_agent.releases import hub, oci
-from site_agent.releases.release import import_release, read_release, receive_release, write_release
+from site_agent.releases.importing import import_version
+from site_agent.releases.release import read_release, receive_release, write_release
 from site_agent.wording import size_words
 
 app = options.single()
@@ -111,8 +112,13 @@ def import_(
         else:
             registry = stack.enter_context(oci.open_registry(place))
             release = receive_release(registry.pull, scratch)
-        version = import_release(
-            pool, release, site_map=sites, visibility=visibility, dry_run=dry_run
+        version = import_version(
+            pool,
+            release.record,
+            release.folder / release.record.file_name,
+            site_map=sites,
+            visibility=visibility,
+            dry_run=dry_run,
         )
     state = "was there" if version.was_there else f"new, {size_words(version.sent_bytes)} sent"
     cells = [version.source, version.address, "would be sent" if dry_run else state]

@@ -10,12 +10,13 @@ from cli.frame.options import Argument, ForceOption, Option, ProcessesOption, co
 from cli.frame.output import Invocation, Reply, TableText
 from cli.vision.clips import predict_looks
 from site_agent.datasets.gaze.check import is_gaze_data
+from site_agent.datasets.imglab_xml import write_imglab_xml
 from site_agent.faces.models import open_detector
 from site_agent.faces.prediction import (
     ImagePrediction,
     find_images,
     predict_images,
-    write_predictions_xml,
+    predictions_to_dataset,
 )
 from site_agent.networks.architectures import SALIENCY_ARCHITECTURES
 from site_agent.networks.files import read_network
@@ -140,7 +141,7 @@ def _reply(
         invocation.warn(f"left out: {problem}")
     notes = []
     if result.output is not None:
-        write_predictions_xml(predictions, result.output)
+        write_imglab_xml(predictions_to_dataset(predictions), result.output)
         notes.append(f"annotations {result.output}")
     items = [prediction.to_dict() for prediction in predictions]
     data = {"items": items, "output": result.output}

@@ -197,7 +197,7 @@ class Results:
             remarks=fits["remarks"], left_out=_left_out(standings),
             has_trials=any(standing.record.conditioning for standing in shown if standing.record),
             busy_sessions=sum(s.state in {"waiting", "running"} for s in standings),
-            several_models=_several({standing.recording.landmarks for standing in shown}),
+            models=len({standing.recording.landmarks for standing in shown}),
             files=_listed(study.place, _STUDY_FILES),
             command=f"poolctl blink batch {study.table} -o {study.place}",
         )  # fmt: skip
@@ -302,10 +302,6 @@ def _model(folder: Path, role: str, known: Path) -> Path | None:
 def _listed(folder: Path, files: Mapping[str, str]) -> list[tuple[str, str, int]]:
     paths = [folder / name for name in files]
     return [(path.name, files[path.name], path.stat().st_size) for path in paths if path.is_file()]
-
-
-def _several(models: set[str]) -> int:
-    return len(models) if len(models) > 1 else 0
 
 
 def _left_out(standings: Sequence[Standing]) -> list[tuple[str, str]]:

@@ -4,8 +4,8 @@ Signals are losses of the leaked networks (Yeom et al. 2018); logistic regressio
 from a shadow federation of public persons (Shokri et al. 2017); likelihood ratios compare each loss
 with those of networks that have not seen the sample, or with and without it (Carlini et al. 2022,
 offline and online; Zarifzadeh et al. 2024, RMIA). `gradients` says how much of a sample is in an
-update, `span_scores` whether its features can be. If networks of single sites leaked, a sample is taken
-for a member if it is one of any site.
+update, `span_scores` whether its features can be. If networks of single sites leaked, a sample is
+taken for a member if it is one of any site.
 """
 
 from collections.abc import Callable, Mapping, Sequence

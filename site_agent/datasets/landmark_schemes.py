@@ -169,9 +169,6 @@ def eyes_of(landmarks: NDArray[np.floating]) -> tuple[Float64, Float64]:
     return points[..., LEFT_EYE, :], points[..., RIGHT_EYE, :]
 
 
-Float64 = NDArray[np.float64]
-
-
 def mean_eye_aspect_ratio(shapes: Float64, names: Sequence[str]) -> Float64 | None:
     """Return the mean eye aspect ratio of both eyes of faces, shape (faces, parts, 2).
 

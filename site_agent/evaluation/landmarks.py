@@ -164,7 +164,11 @@ def _measure(
     grey = to_grey(read_image(image.path, apply_orientation=False))
     placed = place(grey, [box.corners for box, _ in boxes])
     truth = np.stack([records.parts_array(box, names) for box, _ in boxes])
-    ears, marked_ears = (_eye_aspect_ratios(shapes, names) for shapes in (placed, truth))
+    unknown = np.full(len(truth), np.nan)
+    ears, marked_ears = (
+        unknown if (ratios := mean_eye_aspect_ratio(shapes, names)) is None else ratios
+        for shapes in (placed, truth)
+    )
     return [
         landmark_scores.FaceErrors(
             image=image.path.name,
@@ -179,8 +183,3 @@ def _measure(
             placed, truth, ears, marked_ears, boxes, strict=True
         )
     ]
-
-
-def _eye_aspect_ratios(shapes: Float64, names: Sequence[str]) -> Float64:
-    ratios = mean_eye_aspect_ratio(shapes, names)
-    return np.full(len(shapes), np.nan) if ratios is None else ratios

@@ -112,7 +112,7 @@ def score_maps(maps: Float, gaze: Float, *, pixel_threshold: float = 2.0) -> Fra
     return FrameScores(
         hit=region[frames, rows, columns],
         overlap=overlap,
-        aae_deg=angle_between_deg(predicted, gaze, 1.0, FIELD_OF_VIEW_DEG),
+        aae_deg=angle_between_deg(predicted, gaze, FIELD_OF_VIEW_DEG),
         auc=1 - as_hot / 2,
         pixel_f1=_pixel_f1(maps, gaze_targets(gaze, height, width), np.array([pixel_threshold]))[0],
     )
@@ -158,17 +158,15 @@ def pixel_of(gaze: Float, height: int, width: int) -> tuple[NDArray[np.intp], ND
     return rows, columns
 
 
-def angle_between_deg(
-    first: Float, second: Float, aspect: float, field_of_view_deg: float
-) -> NDArray[np.float64]:
-    """Return the angle between the rays through two points of a picture, for each frame.
+def angle_between_deg(first: Float, second: Float, field_of_view_deg: float) -> NDArray[np.float64]:
+    """Return the angle between the rays through two points of a square picture, for each frame.
 
     `first`, `second` (float, shape (frames, 2)): x and y, 0 to 1.
     """
     focal = 0.5 / np.tan(np.radians(field_of_view_deg) / 2)
 
     def rays(points: Float) -> Float:
-        x, y = points[:, 0] - 0.5, (points[:, 1] - 0.5) / aspect
+        x, y = points[:, 0] - 0.5, points[:, 1] - 0.5
         directions = np.stack([x, y, np.full(len(points), focal)], axis=1)
         unit: Float = directions / np.linalg.norm(directions, axis=1, keepdims=True)
         return unit

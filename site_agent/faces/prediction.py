@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aggregators.predictors import LandmarkPredictor
-from site_agent.datasets.imglab_xml import write_imglab_xml
 from site_agent.datasets.records import AnnotatedImage, FaceBox, FaceDataset, numbered_parts
 from site_agent.errors import ImageFileError, InvalidInputError
 from site_agent.faces import models
@@ -119,7 +118,7 @@ def predict_images(
     return _counted(predictions, len(tasks), progress)
 
 
-def predictions_to_dataset(predictions: Iterable[ImagePrediction], name: str = "") -> FaceDataset:
+def predictions_to_dataset(predictions: Iterable[ImagePrediction]) -> FaceDataset:
     """Make a data set of predictions, to correct by hand or to start a model from.
 
     Coordinates are of the pictures as they are stored: annotation tools ignore EXIF data.
@@ -127,7 +126,7 @@ def predictions_to_dataset(predictions: Iterable[ImagePrediction], name: str = "
     images = tuple(
         _annotated_image(prediction) for prediction in predictions if not prediction.problem
     )
-    return FaceDataset(None, name, "found by models, not marked by a person", images)
+    return FaceDataset(None, "predictions", "found by models, not marked by a person", images)
 
 
 def _annotated_image(prediction: ImagePrediction) -> AnnotatedImage:
@@ -157,11 +156,6 @@ def _annotated_image(prediction: ImagePrediction) -> AnnotatedImage:
         width_px=sides[0],
         height_px=sides[1],
     )
-
-
-def write_predictions_xml(predictions: Iterable[ImagePrediction], path: Path | str) -> None:
-    """Write predictions as a file of dlib's imglab; coordinates are rounded to whole pixels."""
-    write_imglab_xml(predictions_to_dataset(predictions, "predictions"), path)
 
 
 _Found = tuple[Path, models.DetectedImage, tuple[PredictedFace, ...]]

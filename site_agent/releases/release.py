@@ -44,7 +44,6 @@ from pool_server.wire.signatures.statements import canonical_json
 from site_agent.errors import InvalidInputError, PoolAnswerError, ReleaseRefusedError
 from site_agent.plain_json import json_bytes
 from site_agent.pool import profiles
-from site_agent.releases.importing import ImportedVersion, import_version
 
 if TYPE_CHECKING:
     from site_agent.pool.client import PoolClient
@@ -222,12 +221,6 @@ def read_release(folder: Path) -> Release:
             )
     _require_file(folder / record.file_name)
     return Release(folder, record)
-
-
-def import_release(pool: "PoolClient", release: Release, **options: Any) -> ImportedVersion:
-    """Import a release into a pool; `options` are those of `import_version`."""
-    record = release.record
-    return import_version(pool, record, release.folder / record.file_name, **options)
 
 
 def record_bytes(record: PortableVersion) -> bytes:

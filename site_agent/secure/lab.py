@@ -300,7 +300,7 @@ class Lab(Party):
 
     def _require_received(self, view: Session) -> None:
         """Raise `SecureSumError` unless this lab is on the roster, with the share that it made."""
-        mine = self._said_digest(view.session, "share")
+        mine = self._said_digest(view.session)
         if view.roster.get(self.name, "") != mine:
             reasons = {
                 server: receipt.refused.get(self.name, "no share arrived")
@@ -330,8 +330,8 @@ class Lab(Party):
         count = view.descriptor.layout.size + self.charter.terms.challenges
         return sharing.from_bytes((self.secrets(view.session) / "vector").read_bytes(), count)
 
-    def _said_digest(self, session: str, phase: str) -> str:
-        entries = self.ledger.find("post", session=session, phase=phase)
+    def _said_digest(self, session: str) -> str:
+        entries = self.ledger.find("post", session=session, phase="share")
         if not entries:
             return "none"
         body = Envelope.model_validate_json(entries[0]["envelope"]).body()

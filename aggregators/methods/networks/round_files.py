@@ -211,11 +211,6 @@ def state_path(model_path: Path) -> Path:
     return model_path.with_name(model_path.name + STATE_SUFFIX)
 
 
-def write_optimiser_state(state: OptimiserState, path: Path) -> str:
-    """Write a state, whole or not at all, and return the SHA-256 of the file."""
-    return write_model(state_as_network(state), path, format_name="safetensors")
-
-
 def decode_optimiser_state(data: Buffer) -> OptimiserState:
     """Read the bytes of a state."""
     network = TensorsFormat().decode(data)

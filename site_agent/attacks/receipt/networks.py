@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -209,10 +209,6 @@ class Case:
 
 
 # Positive controls: cases built to leak.
-def _camera(case: Case) -> Case:
-    return replace(case, base=case.attacker.camera or case.base)
-
-
 def _memorised(case: Case) -> Case:
     members, others = (
         _label_at_random(thin(samples, _CONTROL_SAMPLES), case.attacker.seed)
@@ -226,14 +222,6 @@ def _one_step(case: Case, base: StateDict | None = None, count: int = _FEW_SAMPL
     base, few = base or case.base, thin(case.members, count)
     network = train(base, few, _ONE_STEP, "control of one step", guarded=False)
     return case.attacker.case(network, base=base, members=few)
-
-
-def _one_step_of_rows(case: Case) -> Case:
-    return _one_step(case, count=_DECODED_SAMPLES)
-
-
-def _one_step_on_camera(case: Case) -> Case:
-    return _one_step(case, case.attacker.camera, _DECODED_SAMPLES)
 
 
 def _overfitted(case: Case) -> Case:
@@ -352,8 +340,8 @@ _INVERSION, _IMPRINT = "one-step inversion: rows of the update", "imprint: the b
 ATTACKS: tuple[Attack[Case], ...] = (
     Attack(
         name="audit of the base", needs="base", score=_audit,
-        measure="1 if the audit objects, 0 otherwise", chance=0.0, control=_camera,
-        reveals="base",
+        measure="1 if the audit objects, 0 otherwise", chance=0.0, reveals="base",
+        control=lambda case: replace(case, base=case.attacker.camera or case.base),
         note=lambda case, _: case.attacker.objections or "the audit objects to nothing",
     ),
     Attack(
@@ -389,13 +377,15 @@ ATTACKS: tuple[Attack[Case], ...] = (
     ),
     Attack(
         name=_INVERSION, needs="base", score=_pictures(_INVERSION, camera=False),
-        measure="share of the training pictures", control=_one_step_of_rows, reveals="pictures",
+        measure="share of the training pictures", reveals="pictures",
+        control=partial(_one_step, count=_DECODED_SAMPLES),
         chance=lambda case, _: _pictures_of_others(case, camera=False),
         note=lambda case, _: case.clarity,
     ),
     Attack(
         name=_IMPRINT, needs="base, or its authorship", score=_pictures(_IMPRINT, camera=True),
-        measure="share of the training pictures", control=_one_step_on_camera,
+        measure="share of the training pictures",
+        control=lambda case: _one_step(case, case.attacker.camera, _DECODED_SAMPLES),
         chance=lambda case, _: _pictures_of_others(case, camera=True), reveals="pictures",
         note=lambda case, _: f"{case.clarity}; {case.attacker.objections or _NO_OBJECTION}",
     ),

@@ -100,11 +100,8 @@ def receipt_page(receipt: PrivacyReceipt, pictures: Mapping[str, bytes], name: s
         facts_of_receipt=facts.items(),
         score_text=score_text,
         pictures=[
-            (caption, f"data:{_media_type(content)};base64,{base64.b64encode(content).decode()}")
+            (caption, f"data:{kind};base64,{base64.b64encode(content).decode()}")
             for caption, content in pictures.items()
+            for kind in ["image/svg+xml" if content.startswith(b"<svg") else "image/png"]
         ],
     )
-
-
-def _media_type(picture: bytes) -> str:
-    return "image/svg+xml" if picture.startswith(b"<svg") else "image/png"

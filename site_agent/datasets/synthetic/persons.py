@@ -94,7 +94,7 @@ class Person:
     hair_volume: float
     redness: float
     wrinkles: float
-    asymmetry: tuple[float, float, float, float]
+    asymmetry: tuple[float, ...]
     """Small differences between the two halves: eye height, brow height, nose, mouth tilt."""
 
 
@@ -124,15 +124,8 @@ def person(seed: int, age_group: AgeGroup | None = None) -> Person:
         **looks,
         redness=float(rng.uniform(0.2, 1.0)),
         wrinkles={"infant": 0.0, "adult": float(rng.uniform(0, 0.3)), "elder": 0.9}[group],
-        asymmetry=_four(rng.normal(0.0, [0.012, 0.02, 0.018, 0.02])),
+        asymmetry=tuple(rng.normal(0.0, [0.012, 0.02, 0.018, 0.02]).tolist()),
     )
-
-
-def _four(
-    values: np.ndarray[tuple[int], np.dtype[np.float64]],
-) -> tuple[float, float, float, float]:
-    a, b, c, d = (float(value) for value in values)
-    return a, b, c, d
 
 
 def _mixed(line: tuple[Colour, ...], position: float) -> Colour:

@@ -383,14 +383,9 @@ def peak_between(
 
 def runs_of(condition: NDArray[np.bool_], least: int) -> list[tuple[int, int]]:
     """Return the half-open index ranges of at least `least` True values in a row."""
-    padded = np.concatenate([[False], condition, [False]]).astype(np.int8)
-    edges = np.diff(padded)
-    starts, ends = np.flatnonzero(edges == 1), np.flatnonzero(edges == -1)
-    return [
-        (int(start), int(end))
-        for start, end in zip(starts, ends, strict=True)
-        if end - start >= least
-    ]
+    edges = np.diff(condition.astype(np.int8), prepend=0, append=0)
+    starts, ends = np.flatnonzero(edges == 1).tolist(), np.flatnonzero(edges == -1).tolist()
+    return [(start, end) for start, end in zip(starts, ends, strict=True) if end - start >= least]
 
 
 def _parabola(t: Float64, x: Float64) -> tuple[float, float, float]:

@@ -160,11 +160,15 @@ def open_review(
     warnings = []
     finder = LandmarkFinder(landmarks, detector) if landmarks is not None else None
     if landmarks is not None:
-        warnings += _other_model(result, "landmarks", Path(landmarks))
+        warnings += _other_model(result, Path(landmarks))
     if result.source("images") is not None and not trace_only:
         warnings.append(f"this session {_NO_IMAGES}")
     path = None if trace_only else _find_video(result, Path(video) if video else None)
-    seekable = _seekable(result, path) if path is not None else None
+    seekable = None
+    if path is not None:
+        other_clock = were_given(str(result.session.recording.get("times_from", "")))
+        times_s = result.frames.timestamps_s
+        seekable = Recording(path).seekable(times_s, other_clock=other_clock)
     review_folder = result.review_folder
     log = CorrectionLog(review_folder, result.sha256)
     try:
@@ -188,11 +192,6 @@ _NO_IMAGES = (
     "comes from a folder of images, which a review no longer shows; review its trace, or make a "
     f"video of the images ({FROM_IMAGES}) and analyse it"
 )
-
-
-def _seekable(result: AutomaticResult, path: Path) -> SeekableVideo:
-    other_clock = were_given(str(result.session.recording.get("times_from", "")))
-    return Recording(path).seekable(result.frames.timestamps_s, other_clock=other_clock)
 
 
 def _find_video(result: AutomaticResult, chosen: Path | None) -> Path | None:
@@ -228,8 +227,8 @@ def _is_recording(path: Path, sha256: str | None) -> bool:
     return sha256 is None or (path.is_file() and file_digest(path) == sha256)
 
 
-def _other_model(result: AutomaticResult, role: str, path: Path) -> list[str]:
-    source = result.source(role)
+def _other_model(result: AutomaticResult, path: Path) -> list[str]:
+    source = result.source("landmarks")
     if source is None or source.sha256 is None or file_digest(path) == source.sha256:
         return []
     return [f"{path.name} is not the model that the analysis was done with ({source.name})"]

@@ -282,14 +282,15 @@ class LogisticStatistics:
 def _differentiate_logistic(trials: LabTrials, point: Float64) -> LogisticStatistics:
     fixed = trials.design @ point
     intercept = _solve_intercept(trials, fixed)
-    chance = expit(fixed + intercept)
+    eta = fixed + intercept
+    chance = expit(eta)
     weight = trials.of * chance * (1.0 - chance)
     centred = trials.design - weight @ trials.design / weight.sum()
     rest = (trials.hits - trials.of * chance)[:, None] * centred
     members = (np.arange(len(trials.names))[:, None] == trials.animal).astype(np.float64)
     by_animal = members @ rest
     return LogisticStatistics(
-        _bernoulli(trials, fixed + intercept),
+        float((trials.hits * eta - trials.of * np.logaddexp(0.0, eta)).sum()),
         rest.sum(axis=0),
         centred.T @ (weight[:, None] * centred),
         by_animal.T @ by_animal,
@@ -306,10 +307,6 @@ def _solve_intercept(trials: LabTrials, fixed: Float64) -> float:
             xtol=1e-13,
         )
     )
-
-
-def _bernoulli(trials: LabTrials, eta: Float64) -> float:
-    return float((trials.hits * eta - trials.of * np.logaddexp(0.0, eta)).sum())
 
 
 def _differentiate_mixed(trials: LabTrials, point: Float64) -> tuple[float, Float64, Float64]:

@@ -10,17 +10,12 @@ from PIL import Image
 
 from aggregators.formats import write_model
 from aggregators.models import FhogDetector, ShapePredictor
-from site_agent.datasets.imglab_xml import read_imglab_xml
+from site_agent.datasets.imglab_xml import read_imglab_xml, write_imglab_xml
 from site_agent.datasets.landmark_schemes import IBUG_PARTS, ibug_mean_face
 from site_agent.datasets.records import FaceDataset, part_names, parts_array
 from site_agent.errors import FaceModelError, ImageFileError, InvalidInputError
 from site_agent.faces.models import open_detector, open_landmarks
-from site_agent.faces.prediction import (
-    find_images,
-    predict_images,
-    predictions_to_dataset,
-    write_predictions_xml,
-)
+from site_agent.faces.prediction import find_images, predict_images, predictions_to_dataset
 from site_agent.pictures.images import read_image
 from tests.site_agent.pictures.turned import save_turned
 
@@ -156,7 +151,7 @@ def test_predictions_can_be_read_back_as_a_data_set(
 ) -> None:
     models = {"detector": trained_detector, "landmarks": trained_landmarks}
     predictions = list(predict_images(paths_of(test_faces), **models))
-    write_predictions_xml(predictions, tmp_path / "found.xml")
+    write_imglab_xml(predictions_to_dataset(predictions), tmp_path / "found.xml")
     again = read_imglab_xml(tmp_path / "found.xml")
     assert [image.path.resolve() for image in again.images] == [
         image.path.resolve() for image in test_faces.images
