@@ -98,7 +98,9 @@ def run_blink_analysis(
     if isinstance(source, TraceFile):
         recorded = _read_trace(source, settings)
     else:
-        models = _open_models(landmarks, detector, settings, addresses)
+        if landmarks is None:
+            raise InvalidInputError("a landmark model is needed for everything but a trace")
+        models = FaceModels.open(landmarks, detector, settings.faces, addresses or {})
         follower = models.new_follower()
         if not isinstance(source, recordings.Recording):
             source = recordings.Recording(Path(source))
@@ -110,7 +112,9 @@ def run_blink_analysis(
         remarks = (*remarks, *models.doubts)
         recorded = _recorded(source, meter, trace, models, remarks, labels=settings.labels)
     session = _analyse(recorded, listed, settings)
-    return _finish(session, out_dir, progress)
+    written = write_outputs(session, out_dir, progress=part_of(progress, 0.95, 1.0))
+    progress(1.0, "done")
+    return summarise(replace(session, warnings=written.warnings), written.files)
 
 
 @dataclass(frozen=True, eq=False)
@@ -156,17 +160,6 @@ def _recorded(
     )
 
 
-def _open_models(
-    landmarks: Path | str | None,
-    detector: Path | str | None,
-    settings: BlinkAnalysisSettings,
-    addresses: Mapping[str, str] | None,
-) -> FaceModels:
-    if landmarks is None:
-        raise InvalidInputError("a landmark model is needed for everything but a trace")
-    return FaceModels.open(landmarks, detector, settings.faces, addresses or {})
-
-
 def _read_trace(source: TraceFile, settings: BlinkAnalysisSettings) -> _Recorded:
     if light_regions(settings.trial_timing):
         raise InvalidInputError("a trace has no picture in which a light could be watched")
@@ -209,10 +202,6 @@ def _timed_by_lights(
         return None, (f"no trials could be taken from the light in the picture: {error}",)
 
 
-def _trial_sources(trials: TrialList | None) -> tuple[SourceFile, ...]:
-    return () if trials is None or trials.path is None else (source_file("trials", trials.path),)
-
-
 def _analyse(
     recorded: _Recorded, trials: TrialList | None, settings: BlinkAnalysisSettings
 ) -> AnalysedSession:
@@ -222,6 +211,9 @@ def _analyse(
         signal, trials, settings.blinks.calibration, recorded.closed_share
     )
     judged = judge_blinks(signal, settings.blinks, calibration)
+    sources = recorded.sources
+    if trials is not None and trials.path is not None:
+        sources = (*sources, source_file("trials", trials.path))
     session = AnalysedSession(
         trace=trace,
         filtered=signal,
@@ -229,7 +221,7 @@ def _analyse(
         blinks=judged.blinks,
         left_out=judged.left_out,
         settings=settings,
-        sources=(*recorded.sources, *_trial_sources(trials)),
+        sources=sources,
         recording=recorded.recording,
         warnings=(
             *recorded.warnings,
@@ -296,10 +288,3 @@ def _with_trials(session: AnalysedSession, trials: TrialList) -> AnalysedSession
         trials=tuple(trials.trials),
         warnings=(*session.warnings, *remarks),
     )
-
-
-def _finish(session: AnalysedSession, out_dir: Path, progress: Progress) -> BlinkSession:
-    report = part_of(progress, 0.95, 1.0)
-    written = write_outputs(session, out_dir, progress=report)
-    report(1.0, "done")
-    return summarise(replace(session, warnings=written.warnings), written.files)

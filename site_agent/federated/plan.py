@@ -25,7 +25,6 @@ from pydantic import (
 
 from aggregators.errors import first_problem
 from aggregators.formats import decode_model, encode_model
-from aggregators.methods.contract import MethodOptions
 from aggregators.methods.merging import Merged, merge
 from aggregators.methods.round_options import LocalTraining, RoundOptions, split_options
 from aggregators.models import MergeInput, NetworkContribution, OptimiserState, StateDict
@@ -74,11 +73,6 @@ class FederationPlan(BaseModel):
     def method_options(self) -> dict[str, Any]:
         """The method's own options, as `aggregators.merge` takes them."""
         return self.split.merging.model_dump(mode="json")
-
-    @property
-    def own_options(self) -> MethodOptions:
-        """The method's own options, some of them for the sites (``rho`` ...)."""
-        return self.split.merging
 
     @property
     def training(self) -> LocalTraining:

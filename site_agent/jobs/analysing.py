@@ -25,12 +25,7 @@ from site_agent.eyeblink.batch import (
     run_job,
 )
 from site_agent.eyeblink.batch.record import SessionOutcome, read_record, write_batch_table
-from site_agent.eyeblink.batch.sessions import (
-    BatchSession,
-    plain_settings,
-    read_session_table,
-    settings_from_plain,
-)
+from site_agent.eyeblink.batch.sessions import BatchSession, read_session_table, settings_from_plain
 from site_agent.eyeblink.session import BlinkAnalysisSettings
 from site_agent.eyeblink.study import write_criteria, write_study
 from site_agent.eyeblink.study.criteria import compare_criteria, default_criteria
@@ -54,11 +49,7 @@ def analysis_request(
 ) -> dict[str, Any]:
     """Return the request of a job ``analyse``."""
     described = {name: value for name, value in plain(session).items() if value is not None}
-    return {
-        "study": str(study.absolute()),
-        "session": described,
-        "settings": plain_settings(settings),
-    }
+    return {"study": str(study.absolute()), "session": described, "settings": plain(settings)}
 
 
 def analyse(request: Mapping[str, Any], progress: Progress) -> dict[str, Any]:

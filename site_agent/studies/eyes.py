@@ -54,7 +54,8 @@ def prepare(
 
 def keep_samples(samples: StudySamples, folder: Path) -> dict[str, Any]:
     """Write samples for `read_samples`; return the facts about them."""
-    write_samples(samples, folder / _FILE)
+    with whole_file(folder / _FILE) as file:
+        np.savez(file, **vars(join_samples(list(samples.values()))))
     facts = {
         name: {"samples": len(mine), "digest": person_digest(mine)}
         for name, mine in samples.items()
@@ -105,20 +106,9 @@ def spread_over_sessions(samples: GazeSamples, most: int) -> GazeSamples:
     return samples[np.sort(order[picks])]
 
 
-def write_samples(samples: StudySamples, path: Path) -> None:
-    """Write samples for `load_samples`."""
-    with whole_file(path) as file:
-        np.savez(file, **vars(join_samples(list(samples.values()))))
-
-
-def load_samples(path: Path) -> StudySamples:
-    """Return the samples that `write_samples` wrote."""
+@lru_cache(maxsize=1)
+def _load_once(path: Path) -> StudySamples:
     with np.load(path) as content:
         everything = GazeSamples(**{name: content[name] for name in content.files})
     names = dict.fromkeys(everything.person.tolist())
     return {name: everything[everything.person == name] for name in names}
-
-
-@lru_cache(maxsize=1)
-def _load_once(path: Path) -> StudySamples:
-    return load_samples(path)

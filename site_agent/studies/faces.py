@@ -26,6 +26,7 @@ from site_agent.errors import InvalidInputError, TrainingDataError
 from site_agent.evaluation.detection import DetectionScores
 from site_agent.evaluation.landmarks import evaluate_landmarks
 from site_agent.evaluation.model_runs import EvaluationSettings, evaluate_model
+from site_agent.plain_json import plain
 from site_agent.refinement import CROP_MARGIN, load_site, read_base
 from site_agent.settings import Settings
 from site_agent.studies.parts import (
@@ -35,7 +36,6 @@ from site_agent.studies.parts import (
     join_parts,
     load_parts,
     look,
-    read_union,
 )
 from site_agent.studies.protocol_file import Step, StepJob
 from site_agent.training.detector_plan import HogSvmSettings
@@ -154,9 +154,9 @@ class _Planner:
     def plan(self) -> list[Step]:
         self._plan_trained()
         if not self._is_of_landmarks:
-            self._plan_merged("COM", "mwma", ".svm", "merged")
+            self._plan_merged("mwma", ".svm")
         else:
-            self._plan_merged("COM", "wba-final", ".forest", "merged")
+            self._plan_merged("wba-final", ".forest")
             self._cascades()
             for thin in (None, self._thin):
                 self._refine(f"CASCADE({_join(self.parts)})", thin)
@@ -241,20 +241,19 @@ class _Planner:
             "train", factors, (), {"training": training}, suffix=suffix, uses=parts, cost=cost
         )
 
-    def _plan_merged(self, word: str, method: str, suffix: str, group: Group) -> None:
+    def _plan_merged(self, method: str, suffix: str) -> None:
         """Merge more and more parts, then all of them in other ways."""
         for size in range(2, len(self.parts) + 1):
-            chosen = self.parts[:size]
-            self._merge(word, method, suffix, chosen, group)
+            self._merge("COM", method, suffix, self.parts[:size], "merged")
         for order in _other_orders(self.parts, self.settings):
-            self._merge(word, method, suffix, order, "order")
+            self._merge("COM", method, suffix, order, "order")
         share = tuple(float(count) for count in self.faces)
-        self._merge(word, method, suffix, self.parts, "weighted", weights=share, how=_BY_FACES)
+        self._merge("COM", method, suffix, self.parts, "weighted", weights=share, how=_BY_FACES)
         chosen_weights = self.settings.combination.weights or (1.5, *[1.0] * (len(self.parts) - 1))
         how = "weights " + ",".join(f"{weight:g}" for weight in chosen_weights)
-        self._merge(word, method, suffix, self.parts, "weighted", weights=chosen_weights, how=how)
+        self._merge("COM", method, suffix, self.parts, "weighted", weights=chosen_weights, how=how)
         doubled = self.parts[self.settings.combination.double - 1]
-        self._merge(word, method, suffix, (*self.parts, doubled), "weighted")
+        self._merge("COM", method, suffix, (*self.parts, doubled), "weighted")
 
     def _merge(
         self,
@@ -322,7 +321,8 @@ class _Planner:
 
 def train(job: StepJob, progress: Progress) -> dict[str, Any]:
     """Train a model on the union of some parts."""
-    dataset = read_union(load_parts(job.data).by_name[part] for part in job.step.uses or ())
+    parts = load_parts(job.data).by_name
+    dataset = join_parts([parts[part].read() for part in job.step.uses or ()])
     values = job.step.options["training"]
 
     def make(output: Path) -> Sequence[str]:
@@ -431,11 +431,7 @@ def score(job: StepJob, progress: Progress) -> list[dict[str, Any]]:
         row["normaliser"] = scores.normaliser
         x, y = scores.cumulative_errors()
     curve = [{"curve_x": float(a), "curve_y": float(b)} for a, b in zip(x, y, strict=True)]
-    finite = {
-        name: None if isinstance(value, float) and not math.isfinite(value) else value
-        for name, value in row.items()
-    }
-    return [finite, *curve]
+    return [plain(row), *curve]
 
 
 def count_workers(dataset: FaceStudyData, settings: Any) -> int:
@@ -484,16 +480,9 @@ def _other_orders(parts: tuple[str, ...], settings: Any) -> Iterator[tuple[str, 
     """Yield different orders of the parts, none of them their own."""
     random = np.random.default_rng([settings.seed, len(parts)])
     seen = {parts}
-    count = min(settings.combination.orders, _possible_orders(len(parts)) - 1)
+    count = min(settings.combination.orders, math.factorial(min(len(parts), 6)) - 1)
     while len(seen) <= count:
         order = tuple(parts[place] for place in random.permutation(len(parts)))
         if order not in seen:
             seen.add(order)
             yield order
-
-
-def _possible_orders(count: int) -> int:
-    possible = 1
-    for number in range(2, min(count, 6) + 1):
-        possible *= number
-    return possible

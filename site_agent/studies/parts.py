@@ -134,7 +134,9 @@ def prepare(
     place.mkdir(exist_ok=True)
     parts = tuple(replace(part, file=place / f"{part.name}.xml") for part in seen.data.parts)
     data = replace(seen.data, parts=parts)
-    write_parts(data, seen.parts)
+    for part in parts:
+        dataset_of_part = replace(seen.parts[part.name], name=f"{data.name} {part.name}")
+        imglab_xml.write_imglab_xml(dataset_of_part, part.file)
     (folder / _FILE).write_bytes(pickle.dumps(data))
     described = [
         {"part": part.name, "pictures": part.images, "faces": part.faces,
@@ -180,17 +182,17 @@ def describe_parts(
     name: str,
     parts: Mapping[str, records.FaceDataset],
     test: records.FaceDataset,
-    test_reading: conversion.ReadingOptions | None = None,
+    reading: conversion.ReadingOptions,
     *,
-    use: Use = "landmarks",
-    despite_findings: bool = False,
+    use: Use,
+    despite_findings: bool,
 ) -> StudyData:
     """Look at the parts and the test data of a study; nothing is written.
 
     Raises `UnsoundDataError`: faults of the data must be mended, unless `despite_findings` makes
     remarks of them.
 
-    `folder`: where `write_parts` will write the parts' annotations. `parts`: with landmarks as
+    `folder`: where `prepare` will write the parts' annotations. `parts`: with landmarks as
     `whole_pixels` gives them.
     """
     if test.path is None:
@@ -200,7 +202,6 @@ def describe_parts(
         for part, dataset in parts.items()
     ]
     tested = _describe(TEST_PART, test.path.absolute(), test, str(test.path))
-    reading = test_reading or conversion.ReadingOptions()
     images = reading.images and reading.images.absolute()
     tested = replace(tested, reading=replace(reading, images=images))
     for part in (*described, tested):
@@ -216,13 +217,6 @@ def describe_parts(
     return StudyData(name, tuple(described), tested, records.part_names(whole), tuple(remarks))
 
 
-def write_parts(data: StudyData, parts: Mapping[str, records.FaceDataset]) -> None:
-    """Write the parts' annotations where `data` says; pictures stay where they are."""
-    for part in data.parts:
-        dataset = replace(parts[part.name], name=f"{data.name} {part.name}")
-        imglab_xml.write_imglab_xml(dataset, part.file)
-
-
 def whole_pixels(dataset: records.FaceDataset) -> records.FaceDataset:
     """Round landmarks as an annotation file does, so that both have the same digest."""
 
@@ -234,11 +228,6 @@ def whole_pixels(dataset: records.FaceDataset) -> records.FaceDataset:
         return replace(box, parts=parts)
 
     return dataset.with_boxes(rounded)
-
-
-def read_union(parts: Iterable[StudyPart]) -> records.FaceDataset:
-    """Read parts as one data set."""
-    return join_parts([part.read() for part in parts])
 
 
 def join_parts(datasets: Sequence[records.FaceDataset]) -> records.FaceDataset:

@@ -26,8 +26,6 @@ from site_agent.tables import Column, Table, write_tables
 
 Rows = list[tuple[Any, ...]]
 _RESAMPLES = 2000
-# Student's t at 97.5 % for 1, 2, ... degrees of freedom; beyond, the next smaller one is safe.
-_T = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262)
 
 
 class Results:
@@ -169,8 +167,13 @@ def _half(values: Sequence[float]) -> float | None:
     mean = _mean(values)
     if len(values) < 2 or not math.isfinite(mean):
         return None
-    t = _T[min(len(values) - 1, len(_T)) - 1]
-    return t * float(np.std(values, ddof=1)) / math.sqrt(len(values))
+    from scipy.special import stdtrit
+
+    return (
+        float(stdtrit(len(values) - 1, 0.975))
+        * float(np.std(values, ddof=1))
+        / math.sqrt(len(values))
+    )
 
 
 def _paired_p(values: Sequence[float]) -> float | None:

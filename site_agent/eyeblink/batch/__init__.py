@@ -109,13 +109,9 @@ def _with_digests(job: SessionJob) -> dict[str, Any]:
     }
     paths = batch_record.source_paths(job.session)
     return {
-        role: replace(state, sha256=known.get(role) or _digest(paths[role]))
+        role: replace(state, sha256=known.get(role) or file_digest(paths[role]))
         for role, state in job.request.sources.items()
     }
-
-
-def _digest(path: Path) -> str:
-    return file_digest(path) if path.is_file() else ""
 
 
 HIDDEN = ".batch"

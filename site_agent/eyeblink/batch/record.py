@@ -14,7 +14,7 @@ from pydantic import TypeAdapter
 
 from site_agent.datasets.trials import Trial
 from site_agent.errors import StudyFolderError
-from site_agent.eyeblink.batch.sessions import BatchSession, plain_settings
+from site_agent.eyeblink.batch.sessions import BatchSession
 from site_agent.eyeblink.outputs.json_files import versions
 from site_agent.eyeblink.session import BlinkAnalysisSettings
 from site_agent.eyeblink.session_folder import RECORD_NAME
@@ -61,7 +61,7 @@ class SessionRecord:
     warnings: tuple[str, ...] = ()
     labels: Mapping[str, str] = field(default_factory=dict)
     """The laboratory's own columns of the table of sessions."""
-    files: tuple[str, ...] = field(default=())
+    files: tuple[str, ...] = ()
 
 
 _RECORD = TypeAdapter(SessionRecord)
@@ -72,7 +72,7 @@ def make_request(session: BatchSession, settings: BlinkAnalysisSettings) -> Requ
     return Request(
         poolctl=versions()["poolctl"],
         frame_rate_hz=session.frame_rate_hz,
-        settings=plain_settings(settings),
+        settings=plain(settings),
         sources={role: file_state(path) for role, path in source_paths(session).items()},
     )
 

@@ -12,15 +12,12 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from site_agent.errors import ConditioningError, InvalidInputError, TableFileError
-from site_agent.eyeblink.conditioning import ConditioningSettings
-from site_agent.eyeblink.conditioning.trials import TrialTiming
 from site_agent.eyeblink.openness.traces import looks_like_trace
 from site_agent.eyeblink.outputs.registry import ON_REQUEST
 from site_agent.eyeblink.session import BlinkAnalysisSettings
 from site_agent.eyeblink.video.recording import FROM_IMAGES
 from site_agent.named_files import find_named
 from site_agent.pictures.images import IMAGE_SUFFIXES, is_clutter
-from site_agent.plain_json import plain
 from site_agent.settings import list_settings, with_values
 from site_agent.text_tables import TableRow, TextTable, read_table
 from site_agent.work.names import portable_name
@@ -365,7 +362,7 @@ def with_overrides(
 def settings_from_plain(
     defaults: S, stored: Mapping[str, Any], leave_out: Collection[str] = ()
 ) -> S:
-    """Return settings from the JSON types of `plain_settings`.
+    """Return settings from the JSON types of `plain_json.plain`.
 
     Names that this version does not know are ignored, those that are missing get their defaults.
     """
@@ -377,8 +374,3 @@ def settings_from_plain(
         if value is not _MISSING:
             values[name] = "none" if value is None else value
     return with_values(defaults, values, leave_out)
-
-
-def plain_settings(settings: BlinkAnalysisSettings | ConditioningSettings | TrialTiming) -> Any:
-    """Return settings as JSON types in an order and form that depend on the values alone."""
-    return plain(settings)

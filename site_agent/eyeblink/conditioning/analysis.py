@@ -62,7 +62,6 @@ class MeasuredTrials:
 
     trials: tuple[TrialMeasures, ...]
     cs_us_ms: float
-    settings: ConditioningSettings
     remarks: tuple[str, ...]
     shams: tuple[TrialMeasures, ...] = ()
     """The time before each CS, measured as if the US came just before the CS."""
@@ -108,7 +107,7 @@ def analyse_conditioning(
     >>> result.summary.n_trials
     60
     """
-    return judge_trials(measure_trials(timestamps_s, fec, trials, settings))
+    return judge_trials(measure_trials(timestamps_s, fec, trials, settings), settings)
 
 
 def measure_trials(
@@ -151,17 +150,13 @@ def measure_trials(
     return MeasuredTrials(
         measures,
         cs_us_ms,
-        settings,
         tuple(remarks),
         tuple(measure_trial(times_s, level, sham, cs_us_ms, settings) for sham in shams),
     )
 
 
-def judge_trials(
-    measured: MeasuredTrials, settings: ConditioningSettings | None = None
-) -> ConditioningResult:
+def judge_trials(measured: MeasuredTrials, settings: ConditioningSettings) -> ConditioningResult:
     """Decide which trials are valid and which hold a CR."""
-    settings = settings or measured.settings
     sd_limit = _baseline_sd_limit(measured.trials)
     rest = _median([trial.baseline for trial in measured.trials])
     rejections = [_rejections(trial, sd_limit, rest, settings) for trial in measured.trials]

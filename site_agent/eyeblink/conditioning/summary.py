@@ -4,6 +4,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -103,7 +104,7 @@ _ONLY_WITH_CR = frozenset(
 )
 
 
-def trial_rows(results: Sequence[TrialResult]) -> list[dict[str, str | float | bool | None]]:
+def trial_rows(results: Sequence[TrialResult]) -> list[dict[str, Any]]:
     """Return a row for each trial with the keys of `TRIAL_COLUMNS`; None where missing.
 
     Times and heights of a CR are given for trials that hold one.
@@ -111,9 +112,8 @@ def trial_rows(results: Sequence[TrialResult]) -> list[dict[str, str | float | b
     return [_row(result) for result in results]
 
 
-def _row(result: TrialResult) -> dict[str, str | float | bool | None]:
-    measures = result.measures
-    row: dict[str, str | float | bool | None] = {}
+def _row(result: TrialResult) -> dict[str, Any]:
+    row: dict[str, Any] = {}
     for column in TRIAL_COLUMNS:
         if column.name == "valid":
             row[column.name] = result.valid
@@ -124,16 +124,8 @@ def _row(result: TrialResult) -> dict[str, str | float | bool | None]:
         elif column.name in _ONLY_WITH_CR and not result.cr:
             row[column.name] = None
         else:
-            row[column.name] = _cell(getattr(measures, column.name))
+            row[column.name] = plain(getattr(result.measures, column.name))
     return row
-
-
-def _cell(value: object) -> str | float | bool | None:
-    if value is None or isinstance(value, bool):
-        return value
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    return str(value)
 
 
 @dataclass(frozen=True)

@@ -228,16 +228,11 @@ def _tiles(
 
 def _measures(statistics: BlinkStatistics) -> list[list[object]]:
     rows: list[list[object]] = []
-    for key, (name, unit, digits) in MEASURE_TEXTS.items():
+    for key, (label, unit, digits) in MEASURE_TEXTS.items():
         measure = statistics.measures[key]
-        values = (
-            measure.median,
-            measure.lower_quartile,
-            measure.upper_quartile,
-            measure.mean,
-            measure.sd,
-        )
-        rows.append([name, measure.n, *(number_text(value, digits, unit) for value in values)])
+        names = ("median", "lower_quartile", "upper_quartile", "mean", "sd")
+        values = (number_text(getattr(measure, name), digits, unit) for name in names)
+        rows.append([label, measure.n, *values])
     return rows
 
 

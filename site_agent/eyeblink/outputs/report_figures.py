@@ -85,14 +85,16 @@ def aligned_figure(session: AnalysedSession, conditioning: ConditioningResult) -
 def _draw_aligned(axis: "Axes", aligned: "AlignedTrials", kind: TrialType) -> None:
     from scipy.special import stdtrit
 
-    mean, error, count = aligned.mean_and_error(kind)
     rows = aligned.fec[
         aligned.valid & np.array([trial_type is kind for trial_type in aligned.trial_types])
     ]
+    mean, count = mean_of_known(rows), len(rows)
     shown = rows[:: max(1, math.ceil(len(rows) / MOST_LINES))]
     axis.plot(aligned.time_ms, shown.T, color=plot_style.SOFT, linewidth=0.5, alpha=0.4)
     if count > 2:  # an interval of two trials hides the picture
-        half = float(stdtrit(count - 1, 0.975)) * error
+        known = np.isfinite(rows).sum(axis=0)
+        spread = np.ma.masked_invalid(rows).std(axis=0, ddof=1).filled(np.nan)
+        half = float(stdtrit(count - 1, 0.975)) * spread / np.sqrt(np.maximum(known, 1))
         axis.fill_between(
             aligned.time_ms, mean - half, mean + half, color=plot_style.BLUE, alpha=0.25, lw=0
         )
@@ -233,20 +235,6 @@ class AlignedTrials:
     trial_types: tuple[TrialType, ...]
     valid: NDArray[np.bool_]
     """Of shape (trials,). Rejected trials are there too, for a picture; no average takes them."""
-
-    def mean_and_error(self, trial_type: TrialType) -> tuple[Float64, Float64, int]:
-        """Mean and standard error over the valid trials of a type, and how many these are.
-
-        NaN where no trial, for the error fewer than two trials, are known.
-        """
-        selected = self.valid & np.array([kind is trial_type for kind in self.trial_types])
-        rows = self.fec[selected]
-        known = np.isfinite(rows)
-        count = known.sum(axis=0)
-        mean = mean_of_known(rows)
-        squares = (np.where(known, rows - mean, 0.0) ** 2).sum(axis=0)
-        error = np.sqrt(squares / np.maximum(count - 1, 1) / np.maximum(count, 1))
-        return mean, np.where(count > 1, error, np.nan), int(selected.sum())
 
 
 _STEP_MS = 5.0

@@ -53,7 +53,7 @@ def test_fedprox_stays_nearer_to_the_base() -> None:
         base = new_network("gaze-lenet")
         made = train_at_site(
             base, "ab" * 32, TWO_SITES["site-0"], plan.training, site="a", round_number=1,
-            method="fedprox", options=plan.own_options,
+            method="fedprox", options=plan.split.merging,
         ).contribution  # fmt: skip
         return float(sum(np.square(tensor).sum() for tensor in made.network.tensors.values()))
 
@@ -111,7 +111,7 @@ def test_a_part_grows_where_it_helps_at_home_and_is_given_up_where_it_harms(
     before = second.parts["site-0"]
     made = train_at_site(
         second.model.network, second.model.digest, TWO_SITES["site-0"], plan.training,
-        site="site-0", round_number=3, method="cpf-random", options=plan.own_options,
+        site="site-0", round_number=3, method="cpf-random", options=plan.split.merging,
         before=before,
     ).part  # fmt: skip
     assert made is not None
@@ -123,7 +123,7 @@ def test_a_part_grows_where_it_helps_at_home_and_is_given_up_where_it_harms(
     # For good: nothing is measured again.
     after = train_at_site(
         second.model.network, second.model.digest, TWO_SITES["site-0"], plan.training,
-        site="site-0", round_number=4, method="cpf-random", options=plan.own_options, before=made,
+        site="site-0", round_number=4, method="cpf-random", options=plan.split.merging, before=made,
     ).part  # fmt: skip
     assert after is not None
     assert after.share == 0
@@ -143,7 +143,7 @@ def test_a_site_begins_a_part_where_its_own_network_beats_the_mean_at_home(
     samples, network = TWO_SITES["site-0"], tried.model.network
     made = train_at_site(
         network, tried.model.digest, samples, plan.training, site="site-0", round_number=3,
-        method="fedcpf", options=plan.own_options, before=part,
+        method="fedcpf", options=plan.split.merging, before=part,
     )  # fmt: skip
     assert made.part is not None
     assert (made.part.share > 0) == begins
@@ -156,7 +156,7 @@ def test_a_site_begins_a_part_where_its_own_network_beats_the_mean_at_home(
             method=method, options=options, before=before,
         ).contribution
         for method, options, before in (
-            ("fedcpf", plan.own_options, made.part), ("fedavg", None, None)
+            ("fedcpf", plan.split.merging, made.part), ("fedavg", None, None)
         )
     )  # fmt: skip
     assert after.samples == alike.samples == len(samples)

@@ -155,7 +155,7 @@ def test_prototypes_hold_features_together(held: list[HeldRound]) -> None:
         base, samples, task = held[0].model.network, TWO_SITES["site-0"], GazeTask()
         made = train_at_site(
             base, "ab" * 32, samples, plan.training, site="site-0", round_number=2,
-            method="fedpac", options=plan.own_options, before=part,
+            method="fedpac", options=plan.split.merging, before=part,
         ).contribution  # fmt: skip
         tensors = {
             name: np.add(base.tensors[name], made.network.tensors[name]) for name in base.infos

@@ -9,7 +9,6 @@ from site_agent.errors import TableFileError
 from site_agent.eyeblink.batch.sessions import (
     find_sessions,
     name_problem,
-    plain_settings,
     read_session_table,
     session_number,
     settings_from_plain,
@@ -17,6 +16,7 @@ from site_agent.eyeblink.batch.sessions import (
 )
 from site_agent.eyeblink.conditioning import ConditioningSettings, CrRule, Rejection
 from site_agent.eyeblink.session import BlinkAnalysisSettings
+from site_agent.plain_json import plain
 
 
 def table(folder: Path, text: str) -> Path:
@@ -134,7 +134,7 @@ def test_settings_come_back_from_their_plain_form() -> None:
         cr_rule=CrRule.UR_SHARE,
         cr_needs_onset=True,
     )
-    assert settings_from_plain(ConditioningSettings(), plain_settings(conditioning)) == conditioning
+    assert settings_from_plain(ConditioningSettings(), plain(conditioning)) == conditioning
     cells = {"region": "1 2 30 40", "face_track": "yes", "us_latency_ms": "3", "starts": "5"}
     settings = with_overrides(BlinkAnalysisSettings(), cells)
     assert (settings.faces.region, settings.faces.face_track, settings.faces.starts) == (
