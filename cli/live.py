@@ -36,13 +36,13 @@ def serve(invocation: Invocation, kit: KitArgument) -> Reply:
     client part; the part aggregator, at another institution, averages the client parts of all
     sites, and never gets smashed data. 'federated serve' holds rounds of whole networks.
     """
-    from site_agent.split import aggregator, kits, main_server_process
+    from site_agent.split import aggregator, kits, main_server
 
     opened = _open_split(kit, _SERVER, "aggregator")
     text = f"{opened.role} at {opened.addresses[opened.role]}; stop with Ctrl-C"
     split_kit, on_ready = kits.read_kit(kit), lambda: invocation.note(text)
     if split_kit.role == _SERVER:
-        main_server_process.run_main_server(split_kit, note=invocation.note, on_ready=on_ready)
+        main_server.run_main_server(split_kit, note=invocation.note, on_ready=on_ready)
     else:
         aggregator.run_aggregator(split_kit, on_ready=on_ready)
     return Reply({"kit": opened.folder}, "stopped")

@@ -200,8 +200,7 @@ def serve(
     plan alone that they have named by the digest which --dry-run shows. After an interruption, run
     the same command again to continue. 'poolctl upload' publishes a network with its recipe.
     """
-    from site_agent.federated.live.server import RoundsServer
-    from site_agent.federated.live.server_process import serving
+    from site_agent.federated.live.server import RoundsServer, serving
 
     opened = read_kit(kit, "server")
     options = {"seed": seed, **method_options(option)}

@@ -38,7 +38,7 @@ from site_agent.tasks.model_files import SUFFIX_OF_FORMAT
 from site_agent.tasks.uploading import describe_upload
 from site_agent.training.ert import kept_starter
 from site_agent.training_record import beside, read_beside
-from site_agent.work.names import portable_name
+from site_agent.work.files import portable_name
 
 _SUFFIXES = {".dat", ".svm", ".forest", ".safetensors"}
 _METHODS = {"mwma": "", "wba-cascade": "", "wba-final": "", "fedavg": ""}

@@ -37,8 +37,7 @@ from site_agent.jobs.folder import JobView
 from site_agent.pictures.images import is_clutter
 from site_agent.plain_json import write_json
 from site_agent.wording import count_words
-from site_agent.work.files import ends_digest
-from site_agent.work.names import portable_name
+from site_agent.work.files import ends_digest, portable_name
 
 _PATTERNS = (
     # Tried in this order; the one that explains most names wins, the first of equals.

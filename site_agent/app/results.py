@@ -279,7 +279,7 @@ class Results:
                 folder,
                 video=video if video.exists() else None,
                 trace_only=not video.exists(),
-                landmarks=_model(folder, "landmarks", Path(standing.recording.landmarks)),
+                landmarks=_model(folder, Path(standing.recording.landmarks)),
                 detector=None,
             )
             self._open[folder] = review, review_application(review, plainly)
@@ -288,12 +288,12 @@ class Results:
             return self._open[folder][1]
 
 
-def _model(folder: Path, role: str, known: Path) -> Path | None:
+def _model(folder: Path, known: Path) -> Path | None:
     """Return the landmark model of the analysis, if it still exists."""
     if known.is_file():
         return known
     try:
-        model = find_model(folder, role)
+        model = find_model(folder, "landmarks")
     except SiteAgentError:
         return None
     return model if isinstance(model, Path) else None

@@ -27,9 +27,8 @@ from aggregators.whole_file import private_opener, sync_folder, whole_file, writ
 from pool_server.wire.names import DIGEST_PATTERN, ModelAddress
 from site_agent import own_folders
 from site_agent.errors import DigestMismatchError, NotFoundError
-from site_agent.work.files import remove_file
+from site_agent.work.files import portable_name, remove_file
 from site_agent.work.locks import locked
-from site_agent.work.names import portable_name
 
 _CHUNK_BYTES = 1 << 20
 _PART = ".part"

@@ -159,15 +159,9 @@ class PoolConnection:
         *,
         repeatable: bool = False,
         timeout_s: float | None = None,
-        exclude_unset: bool = False,
     ) -> Answer:
-        """Have something done; repeated only where doing it twice is the same as once.
-
-        `exclude_unset`: leave out fields that `body` was not given.
-        """
-        content = b""
-        if body is not None:
-            content = body.model_dump_json(exclude_unset=exclude_unset).encode()
+        """Have something done; repeated only where doing it twice is the same as once."""
+        content = b"" if body is None else body.model_dump_json().encode()
         response = self.send(
             "POST",
             path,

@@ -139,13 +139,11 @@ class Step:
 class RebuildPlan:
     """The merges to make again, in this order; the last one is the model that was asked for.
 
-    Nothing is left of the merged inputs `emptied`; of the results of rounds in `unrefined` only the
-    base is made again. Both are digests.
+    Of the results of rounds in `unrefined`, which are digests, only the base is made again.
     """
 
     steps: tuple[Step, ...]
     left_out: tuple[methods.LeftOut, ...]
-    emptied: tuple[str, ...] = ()
     unrefined: tuple[str, ...] = ()
 
 
@@ -247,7 +245,6 @@ def plan_rebuild(family: Family, without: Collection[str]) -> RebuildPlan:
         left_out=tuple(
             _name_left_out(digest, entries[digest]) for digest in dict.fromkeys(without)
         ),
-        emptied=tuple(sorted(gone - set(without))),
         unrefined=tuple(s.old for s in needed if s.recipe.inputs != recipes[s.old].inputs),
     )
 

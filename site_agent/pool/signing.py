@@ -31,7 +31,7 @@ from pool_server.wire.names import NAME_PATTERN
 from pool_server.wire.signatures import keys, statements
 from pool_server.wire.uploads import UploadRequest
 from site_agent.errors import InvalidInputError
-from site_agent.work.names import portable_name
+from site_agent.work.files import portable_name
 
 _SUFFIX = ".pem"
 _KIND_OF_FORMAT = {

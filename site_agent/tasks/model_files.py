@@ -14,7 +14,7 @@ from site_agent.pool.client import Downloaded, PoolClient
 from site_agent.pool.restrictions import warning_of
 from site_agent.pool.verification import Verification
 from site_agent.tasks.caller import Caller
-from site_agent.work.names import portable_name
+from site_agent.work.files import portable_name
 
 SUFFIX_OF_FORMAT = {
     "dlib-fhog-detector": ".svm",

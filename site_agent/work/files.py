@@ -1,6 +1,7 @@
-"""Files on every system: their pieces, identity, state and removal."""
+"""Files on every system: their pieces, names, identity, state and removal."""
 
 import hashlib
+import re
 import stat
 from collections.abc import Iterator
 from contextlib import suppress
@@ -115,3 +116,24 @@ def file_state(path: Path) -> FileState:
     return FileState(
         path.name, sum(entry.st_size for entry in stats), max(entry.st_mtime_ns for entry in stats)
     )
+
+
+_REFUSED_CHARACTERS = re.compile(r'[<>:"/\\|?*\x00-\x1f]')
+_DEVICES = {"con", "prn", "aux", "nul"} | {
+    f"{port}{number}" for port in ("com", "lpt") for number in "0123456789¹²³"
+}
+
+
+def portable_name(name: str) -> str:
+    """Return a name for a file or folder that every system accepts.
+
+    Windows refuses some characters, trailing dots and spaces, and the names of devices.
+
+    >>> [portable_name(name) for name in ("eyes.dat", "a:b", "con.svm", "end.")]
+    ['eyes.dat', 'a-b', 'con_.svm', 'end']
+    """
+    name = _REFUSED_CHARACTERS.sub("-", name).rstrip(". ") or "_"
+    stem, dot, suffix = name.partition(".")
+    if stem.rstrip().lower() in _DEVICES:
+        return f"{stem.rstrip()}_{dot}{suffix}"
+    return name

@@ -9,8 +9,7 @@ import numpy as np
 from site_agent.datasets.check import Finding, Severity
 from site_agent.datasets.gaze import records
 from site_agent.datasets.gaze.generic_layout import GENERIC, TABLE_NAME, lacking_columns
-from site_agent.datasets.gaze.mpiifacegaze import NORMALISED_FACES
-from site_agent.datasets.gaze.mpiigaze import MPIIGAZE
+from site_agent.datasets.gaze.mpiigaze import MPIIGAZE, NORMALISED_FACES
 from site_agent.datasets.gaze.published import GAZECAPTURE, LPW, NVGAZE
 from site_agent.errors import AnnotationFileError
 from site_agent.networks.views import ANGLES, Target

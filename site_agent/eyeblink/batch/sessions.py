@@ -20,7 +20,7 @@ from site_agent.named_files import find_named
 from site_agent.pictures.images import IMAGE_SUFFIXES, is_clutter
 from site_agent.settings import list_settings, with_values
 from site_agent.text_tables import TableRow, TextTable, read_table
-from site_agent.work.names import portable_name
+from site_agent.work.files import portable_name
 
 COLUMNS = (
     "session",

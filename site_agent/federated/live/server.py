@@ -1,4 +1,6 @@
-"""The server of live rounds: it offers the network of a round, and combines the contributions.
+"""The server of live rounds and its HTTP interface.
+
+It offers the network of a round, and combines the contributions.
 
 Sites may lie about their contributions and their samples; bodies are bounded, and checked before
 they are kept. Contributions are kept as files only until their round is combined.
@@ -8,10 +10,13 @@ import re
 import shutil
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, cast
+
+from starlette.applications import Starlette
 
 from aggregators.errors import AggregatorError, ContributionError
 from aggregators.formats import file_digest, read_model
@@ -19,11 +24,13 @@ from aggregators.methods.networks import round_files
 from aggregators.methods.registry import find_method
 from aggregators.models import StateDict
 from aggregators.whole_file import write_whole
-from site_agent.errors import ConflictError, FederationError, SiteAgentError
+from site_agent.errors import BusyError, ConflictError, FederationError, SiteAgentError
 from site_agent.federated.live.kits import FEWEST_SITES, FederationKit
 from site_agent.federated.live.rounds_folder import RoundReport, RoundsFolder
 from site_agent.federated.plan import CombinedFiles, combine_files
 from site_agent.federated.rounds import Courier, hold_rounds
+from site_agent.live import service
+from site_agent.live.kits import Kit
 from site_agent.wording import count_words
 from site_agent.work import Progress
 
@@ -349,3 +356,64 @@ def describe_shortage(files: Collection[str], least_others: Mapping[str, int]) -
         return f", needed {FEWEST_CONTRIBUTIONS}"
     asking = ", ".join(site for site in sorted(files) if least_others[site] == floor)
     return f", needed {floor + 1}: {asking} contributes only with {floor} others (--least-others)"
+
+
+def rounds_app(server: RoundsServer) -> Starlette:
+    """Return the server's HTTP interface."""
+    routes, round_ = service.Routes(), "/rounds/{number:int}"
+
+    def receive(call: service.Call) -> None:
+        server.receive(call.caller, call.path["number"], call.path["others"], call.body)
+
+    def leave_out(call: service.Call, error: service.RefusalError) -> None:
+        server.leave_out(call.caller, call.path["number"], f"its contribution: {error}")
+
+    def refuse(call: service.Call) -> None:
+        server.refuse(call.caller, call.path["number"], call.content["error"])
+
+    routes.add("GET", "/status", lambda _call: server.status(), roles=())
+    routes.add_presence(server.hear)
+    routes.add("GET", "/task", lambda call: server.task(call.caller))
+    routes.add("GET", f"{round_}/base", lambda call: server.base_of(call.path["number"]))
+    routes.add(
+        "PUT", f"{round_}/contribution/{{others:int}}", receive,
+        most_bytes=server.most_bytes, on_too_large=leave_out,
+    )  # fmt: skip
+    routes.add("POST", f"{round_}/refusal", refuse, fields={"error": str})
+    routes.add(
+        "GET", f"{round_}/reply", lambda call: server.reply(call.caller, call.path["number"])
+    )
+    routes.add(
+        "DELETE", f"{round_}/reply",
+        lambda call: server.confirm_reply(call.caller, call.path["number"]),
+    )  # fmt: skip
+    return routes.app()
+
+
+@contextmanager
+def serving(kit: Kit, server: RoundsServer) -> Iterator[None]:
+    """Answer the sites in a thread while the block runs.
+
+    Raises `BusyError`: the address is taken.
+    """
+    ready, problems = threading.Event(), list[BusyError]()
+    process = service.ServiceProcess(kit, rounds_app(server), ready.set)
+
+    def run() -> None:
+        try:
+            process.run()
+        except BusyError as error:
+            problems.append(error)
+        finally:
+            ready.set()
+
+    thread = threading.Thread(target=run, name="service")
+    thread.start()
+    try:
+        ready.wait()
+        if problems:
+            raise problems[0]
+        yield
+    finally:
+        process.should_exit = True
+        thread.join()

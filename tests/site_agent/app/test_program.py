@@ -25,7 +25,7 @@ from site_agent.eyeblink.batch.sessions import read_session_table
 from site_agent.eyeblink.study import write_study
 from site_agent.jobs.folder import JobFolder
 from site_agent.jobs.runner import IDLE_VARIABLE
-from site_agent.work.names import portable_name
+from site_agent.work.files import portable_name
 from tests.architecture.test_portability import ABSENT
 from tests.children import is_running
 from tests.cli.conftest import first_answer, start_process

@@ -14,8 +14,7 @@ from site_agent.live.service import ServiceProcess
 from site_agent.split.aggregator import PartAggregator, aggregator_app
 from site_agent.split.client import ClientReport, SplitClient
 from site_agent.split.kits import SplitKit, provision, read_kit
-from site_agent.split.main_server import MainServer
-from site_agent.split.main_server_process import Closing, main_server_app
+from site_agent.split.main_server import Closing, MainServer, main_server_app
 from site_agent.split.plan import SplitPlan
 from tests.site_agent.federated.small_sites import small_sites
 from tests.site_agent.secure.parties import Parties

@@ -9,8 +9,7 @@ from aggregators import write_model
 from aggregators.models import StateDict
 from site_agent.federated.live.kits import FederationKit, provision, read_kit
 from site_agent.federated.live.rounds_folder import RoundReport, RoundsFolder
-from site_agent.federated.live.server import RoundsServer
-from site_agent.federated.live.server_process import serving
+from site_agent.federated.live.server import RoundsServer, serving
 from site_agent.federated.live.site import LiveSite
 from site_agent.federated.live.site_rules import SiteRules
 from site_agent.federated.plan import FederationPlan, first_model

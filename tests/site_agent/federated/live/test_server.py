@@ -6,7 +6,7 @@ import pytest
 
 from site_agent.errors import BusyError, FederationError, InvalidInputError
 from site_agent.federated.live.rounds_folder import RoundReport
-from site_agent.federated.live.server_process import serving
+from site_agent.federated.live.server import serving
 from site_agent.federated.plan import make_plan
 from site_agent.live.connection import ServiceConnection
 from site_agent.networks.modules import new_network
