@@ -4,6 +4,7 @@ import json
 import math
 from dataclasses import fields, is_dataclass
 from datetime import date
+from enum import Enum
 from pathlib import Path, PurePath
 from typing import Annotated, Any
 
@@ -50,6 +51,8 @@ def plain(value: Any) -> Any:
 def _plain_scalar(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return None
+    if isinstance(value, Enum):
+        return value.value
     if isinstance(value, date):
         return value.isoformat()
     return str(value) if isinstance(value, PurePath) else value

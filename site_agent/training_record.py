@@ -303,7 +303,8 @@ class BegunTraining:
 
 def begin_training(output: Path, faults: Mapping[str, str]) -> BegunTraining:
     """Return a training that begins now; refuse an output that cannot be written."""
-    return BegunTraining(output, temporary_beside(output), utc_now(), time.monotonic(), faults)
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    return BegunTraining(output, temporary_beside(output), now, time.monotonic(), faults)
 
 
 def temporary_beside(output: Path) -> Path:
@@ -326,11 +327,6 @@ def program_versions(**libraries: str) -> dict[str, str]:
         "numpy": installed_version("numpy"),
         "python": platform.python_version(),
     }
-
-
-def utc_now() -> str:
-    """Return the time as ISO 8601, in whole seconds."""
-    return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 def installed_version(distribution: str) -> str:

@@ -55,7 +55,7 @@ def fit_together(
     with invocation.pool() as pool, invocation.progress(f"study {agreed.terms.name}") as report:
         lab = Lab(place, name, agreed.digest, Board(pool.secure, charter=agreed))
         study = JointStudy(lab, trials, report)
-        if dry_run or (not study.has_begun and sys.stdin.isatty() and not yes):
+        if dry_run or (not study.folder.is_dir() and sys.stdin.isatty() and not yes):
             preview = study.preview()
             animals = count_words(len(trials.names), "animal")
             text: list[str | TableText] = [

@@ -275,7 +275,7 @@ def _table(
             [
                 name,
                 f"{scores.mean:.2f}",
-                f"{scores.worst_score:.2f} ({scores.worst})",
+                f"{scores.by_person[scores.worst]:.2f} ({scores.worst})",
                 f"{scores.best_score:.2f}",
                 str(passes.get(name, "")),
                 "" if scores is reference else f"{change:+.0f} %",

@@ -112,9 +112,9 @@ def plot_cumulative_errors(
     plot_style.save_png(figure, path)
 
 
-def titled_axes(title: str, width_in: float = 8.0) -> "tuple[Figure, Axes]":
+def titled_axes(title: str) -> "tuple[Figure, Axes]":
     """Return a figure and its axes, with a grid and a title that leaves room for a line below."""
-    figure = plot_style.new_figure(width_in, 5.5)
+    figure = plot_style.new_figure(8.0, 5.5)
     axes = figure.subplots()
     plot_style.draw_grid(axes)
     if title:

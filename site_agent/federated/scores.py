@@ -36,9 +36,5 @@ class PersonScores:
         return choose(self.by_person, key=lambda person: self.by_person[person])
 
     @property
-    def worst_score(self) -> float:
-        return self.by_person[self.worst]
-
-    @property
     def best_score(self) -> float:
         return (max if self.measure.larger_is_better else min)(self.by_person.values())

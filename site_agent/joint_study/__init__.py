@@ -110,18 +110,13 @@ class JointStudy:
     def __init__(self, lab: Lab, trials: LabTrials, progress: Progress = no_progress) -> None:
         self.lab, self.trials, self.progress = lab, trials, progress
         self.design = read_design(lab.charter)
-        self.folder = lab.folder / "studies" / lab.charter.digest
+        self.folder = lab.folder / "studies" / lab.charter.digest  # from the first numbers on
         contents = [trials.hits, trials.of, trials.design, trials.animal]
         self._facts: dict[str, Any] = {
             "animals": sorted(trials.names),
             "least_animals": self.design.least_animals,
         }
         self._trials = json_digest([*(item.tolist() for item in contents), trials.names])
-
-    @property
-    def has_begun(self) -> bool:
-        """True if this lab has given numbers to the study."""
-        return self.folder.is_dir()
 
     def preview(self) -> dict[str, float]:
         """Return this lab's first summands; nothing is sent."""

@@ -88,11 +88,6 @@ def draw_grid(axes: "Axes", axis: Literal["both", "x", "y"] = "both") -> None:
     axes.set_axisbelow(True)
 
 
-def whole_numbers(axes: "Axes") -> None:
-    """Label the horizontal axis at whole numbers only."""
-    axes.xaxis.get_major_locator().set_params(integer=True)  # type: ignore[call-arg]
-
-
 def save_png(figure: "Figure", path: Path) -> None:
     """Write a figure as a PNG file, whole or not at all."""
     with whole_file(path) as file:

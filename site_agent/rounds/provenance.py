@@ -166,7 +166,11 @@ class Provenance:
         signed = bool(vouching) and self._is_signed(vouching[0], digest, recipe)
         if recipe is None:
             return [] if vouching else self._check_new(digest, name, addresses)
-        known = [entry for entry in recipe.inputs if self._knows(entry.digest)]
+        known = [
+            entry
+            for entry in recipe.inputs
+            if self._sources.recipe_of(entry.digest) or self._sources.addresses_of(entry.digest)
+        ]
         problems_by_input = [self._problems(entry.digest, self._name_of(entry)) for entry in known]
         if problems := list(dict.fromkeys(chain.from_iterable(problems_by_input))):
             return problems
@@ -223,9 +227,6 @@ class Provenance:
         if not (problems := check(digest, name, recipe, known)):
             write_whole(note, facts)
         return problems
-
-    def _knows(self, digest: str) -> bool:
-        return bool(self._sources.recipe_of(digest) or self._sources.addresses_of(digest))
 
     def _name_of(self, entry: RecipeInput) -> str:
         addresses = self._sources.addresses_of(entry.digest)

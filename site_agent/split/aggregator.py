@@ -63,7 +63,8 @@ class PartAggregator:
             raise InvalidInputError(f"attempt {attempt}: expected 1 to {_MOST_ATTEMPTS}")
         contribution = round_files.decode_network_contribution(body)
         with self._lock:
-            self._require_round(number)
+            if number != self.rounds.number or self.rounds.is_finished:
+                raise ConflictError(f"round {self.rounds.number} is under way", code="round")
             model = self.rounds.model
             if contribution.shared:
                 raise InvalidInputError("the part holds personal numbers, expected none")
@@ -98,10 +99,6 @@ class PartAggregator:
                 f"same of all {len(self._sites)} sites"
             )
         return combine(self.plan.averaging, self.rounds.model, {"sum": sums[0]}).model.network
-
-    def _require_round(self, number: int) -> None:
-        if number != self.rounds.number or self.rounds.is_finished:
-            raise ConflictError(f"round {self.rounds.number} is under way", code="round")
 
 
 def aggregator_app(aggregator: PartAggregator) -> Starlette:

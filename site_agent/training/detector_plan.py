@@ -4,7 +4,6 @@ Window, doublings of the images and usable boxes are worked out here, before dli
 a person learns which box is in the way and how to solve it.
 """
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated
@@ -46,11 +45,6 @@ class HogSvmSettings(Settings, error=InvalidInputError):
     """0: as many as the machine has. The result does not depend on it."""
     max_runtime_s: float | None = Field(default=None, gt=0)
     """Stop after this time with the weights so far, for each detector."""
-
-    @property
-    def threads_used(self) -> int:
-        """Number of threads that dlib uses."""
-        return self.threads or os.cpu_count() or 1
 
 
 # Photographs of groups have faces smaller than the window; they are doubled only where needed.

@@ -6,6 +6,7 @@ tilted. Each learns the faces of its label; the faces of the others are neither 
 to it. A face counts as found if any detector finds it.
 """
 
+import os
 import warnings
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
@@ -226,7 +227,7 @@ def _job(
         "detection_window_size": plan.area_px,
         "upsample_limit": settings.upsample,
         "add_left_right_image_flips": settings.flips,
-        "num_threads": settings.threads_used,
+        "num_threads": settings.threads or os.cpu_count() or 1,
         "max_runtime_seconds": settings.max_runtime_s or _NO_TIME_LIMIT_S,
     }
     return {

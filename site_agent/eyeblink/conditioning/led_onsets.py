@@ -168,11 +168,6 @@ def detect_led_onsets(brightness: ArrayLike, timestamps_s: ArrayLike) -> LedOnse
 def _known_samples(brightness: ArrayLike, timestamps_s: ArrayLike) -> tuple[Float64, Float64]:
     level = np.asarray(brightness, dtype=np.float64)
     times_s = np.asarray(timestamps_s, dtype=np.float64)
-    if level.shape != times_s.shape or level.ndim != 1:
-        raise ConditioningError(
-            f"brightness has shape {level.shape} and timestamps {times_s.shape}; expected one "
-            "value for each frame"
-        )
     known = np.isfinite(level) & np.isfinite(times_s)
     level, times_s = level[known], times_s[known]
     if len(level) < 3 or not (np.diff(times_s) > 0).all():

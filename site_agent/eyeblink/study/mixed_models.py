@@ -145,8 +145,9 @@ class LaplaceDeviance:
         factor[self.lower] = parameters[self.design.shape[1] :]
         return factor
 
-    def slopes(self, at: Float64, step: float = 2e-3) -> Float64:
+    def slopes(self, at: Float64) -> Float64:
         """Return the derivatives, by central differences of the fourth order."""
+        step = 2e-3
         shifts = np.eye(len(at)) * step
         return np.array(
             [

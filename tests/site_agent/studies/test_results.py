@@ -26,7 +26,7 @@ def ask(expression: str, values: list[Any]) -> Any:
         ("mean(error_deg)", [None], None),
         ("mean(coalesce(error_deg, 9e999))", [1.0, None], math.inf),
         ("sd(error_deg)", [1.0, 2.0, 3.0], 1),
-        ("half(error_deg)", [1.0, 2.0, 3.0], 4.303 / math.sqrt(3)),
+        ("half(error_deg)", [1.0, 2.0, 3.0], 4.302653 / math.sqrt(3)),
         ("half(error_deg)", [1.0], None),
         ("low(error_deg)", [2.0, 2.0], 2),
         ("high(error_deg, -shots) > mean(error_deg)", [1.0, 2.0, 3.0], 1),
