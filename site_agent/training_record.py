@@ -23,7 +23,7 @@ from aggregators.whole_file import made_apart, write_whole
 from site_agent.errors import TrainingFailedError, writing_to
 from site_agent.own_folders import config_folder
 from site_agent.plain_json import write_json
-from site_agent.work.measurements import peak_memory_bytes
+from site_agent.work.processes import peak_memory_bytes
 
 SCHEMA = "poolctl-training/1"
 

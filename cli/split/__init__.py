@@ -12,8 +12,7 @@ from cli.frame.options import command, group
 from cli.frame.output import Invocation, Reply, TableText
 from cli.frame.settings_options import CommandSettings, SettingsOptions
 from cli.split import live
-from site_agent.split.cuts import CUTS, find_cut
-from site_agent.split.plan import SplitPlan
+from site_agent.split.plan import CUTS, SplitPlan, find_cut
 
 if TYPE_CHECKING:
     from site_agent.split.parts import CutSize

@@ -21,7 +21,7 @@ from site_agent.pool.sent import read_sent, sent_by, sent_file, sent_verdict
 from site_agent.pool.storage_connection import pin_certificate
 from site_agent.rounds.contract import keep_rules, site_rules
 from site_agent.training_record import installed_version
-from site_agent.work.measurements import processor_count
+from site_agent.work.processes import processor_count
 
 _MOST_SLOTS = 64
 _REASONS: Mapping[WithdrawalReason, str] = {

@@ -35,9 +35,9 @@ from site_agent.attacks.separation import Float64
 from site_agent.datasets.gaze.records import PATCH_SHAPE, GazeSamples, angular_errors_deg
 from site_agent.errors import InvalidInputError
 from site_agent.settings import Settings
-from site_agent.split.cuts import Cut
 from site_agent.split.noise import Alter, SmashedNoise, sensitivity_of, signal_to_noise_db
 from site_agent.split.parts import to_part_module
+from site_agent.split.plan import Cut
 from site_agent.training.gaze.loop import repeatable, to_tensors
 
 Attacker = Literal["A", "B", "C"]

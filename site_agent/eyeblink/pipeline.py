@@ -3,8 +3,8 @@
 How it works. `run_blink_analysis` takes a recording through the stages, each a folder:
 
 1. *Video*: `video.recording` opens a file (`pictures.video_reading`) as a stream of frames.
-2. *Face*: a detector finds the face now and then, and `face.finding` follows it in between;
-   `face.followers` has fixed places. `session.FaceModels` opens the models.
+2. *Face*: a detector finds the face now and then, and `face.finding` follows it in between,
+   or watches a fixed place. `session.FaceModels` opens the models.
 3. *Landmarks*: `face.boxes` places them, and `face.landmarks` measures the eyes of each frame.
 4. *Openness*: `openness.sampling` collects a trace of eye aspect ratios (a trace in a file enters
    here, by `openness.traces`) and smooths it; `openness.signal` calibrates it to eyelid closure.
@@ -31,7 +31,7 @@ from site_agent.eyeblink.blinks.finding import judge_blinks, quality_warnings
 from site_agent.eyeblink.conditioning.analysis import ConditioningResult, analyse_conditioning
 from site_agent.eyeblink.conditioning.led_onsets import LightMeter, light_regions, trials_by_lights
 from site_agent.eyeblink.conditioning.trials import TrialList, read_trials
-from site_agent.eyeblink.face.followers import VideoFootage
+from site_agent.eyeblink.face.finding import VideoFootage
 from site_agent.eyeblink.openness import sampling
 from site_agent.eyeblink.openness import signal as openness_signal
 from site_agent.eyeblink.openness.traces import OPEN_EAR, read_trace, value_remarks

@@ -25,8 +25,7 @@ from site_agent.eyeblink.conditioning.analysis import ConditioningResult
 from site_agent.eyeblink.conditioning.summary import SessionSummary
 from site_agent.eyeblink.conditioning.trials import TrialTiming
 from site_agent.eyeblink.face.boxes import FaceSettings
-from site_agent.eyeblink.face.finding import FaceFollower, Follower, FoundFace
-from site_agent.eyeblink.face.followers import RegionFollower
+from site_agent.eyeblink.face.finding import FaceFollower, Follower, FoundFace, RegionFollower
 from site_agent.eyeblink.face.landmarks import check_eyes
 from site_agent.eyeblink.openness.signal import (
     Calibration,

@@ -20,7 +20,7 @@ from filelock import FileLock, Timeout
 from site_agent.jobs.folder import ENDED, JobFolder, JobView
 from site_agent.jobs.kinds import KINDS, do_job
 from site_agent.pool import profiles
-from site_agent.work.measurements import processor_count, workers_that_fit
+from site_agent.work.processes import processor_count, workers_that_fit
 from site_agent.work.workers import Event, LocalWorkers, Task
 
 IDLE_S = 600.0

@@ -71,6 +71,11 @@ def with_square_pixels(pixels: UInt8, aspect: float) -> UInt8:
     return np.asarray(cv2.resize(pixels, size, interpolation=cv2.INTER_LINEAR), dtype=np.uint8)
 
 
+def rgb_picture(picture: "VideoFrame") -> UInt8:
+    """Return a frame as uint8 RGB, shape (height, width, 3)."""
+    return picture.to_ndarray(format="rgb24").astype(np.uint8, copy=False)
+
+
 BRIGHTNESS_FIRST = frozenset(
     {"yuv410p", "yuv411p", "yuv420p", "yuv422p", "yuv440p", "yuv444p"}
     | {"yuva420p", "yuva422p", "yuva444p", "nv12", "nv16", "nv21", "nv24"}

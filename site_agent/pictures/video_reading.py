@@ -23,6 +23,7 @@ from site_agent.pictures.frame_pixels import (
     Placement,
     UInt8,
     grey_picture,
+    rgb_picture,
     with_square_pixels,
 )
 from site_agent.wording import count_words
@@ -277,7 +278,7 @@ class VideoReader:
         self.report.first_error = self.report.first_error or str(error)
 
     def _upright(self, picture: "VideoFrame") -> UInt8:
-        pixels = grey_picture(picture) if self._grey else picture.to_ndarray(format="rgb24")
+        pixels = grey_picture(picture) if self._grey else rgb_picture(picture)
         pixels = with_square_pixels(pixels, self._aspect)
         if picture.rotation != self._rotation:
             # PyAV's side data and their frame keep each other: read of each frame, they filled the

@@ -1,7 +1,7 @@
 """Split federated learning: the first stages of a network run at the sites with the images.
 
-How it works. `cuts` cuts a network between two stages into a client part, which every site trains
-on its own images, and a server part. Three kinds of processes take part in a round:
+How it works. A `plan.Cut` cuts a network between two stages into a client part, which every site
+trains on its own images, and a server part. Three kinds of processes take part in a round:
 
 1. Each **client** (`client`) fetches the client part of the round from the aggregator, audits it,
    and sends the main server the part's output for each batch of images: the smashed data. The

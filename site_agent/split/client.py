@@ -46,7 +46,7 @@ from site_agent.split import frozen, kits, messages, part_checks, parts, trainin
 from site_agent.split.noise import Alter, SmashedNoise, sensitivity_of
 from site_agent.training.gaze.loop import repeatable, to_tensors
 from site_agent.work.ledger import Ledger
-from site_agent.work.measurements import peak_memory_bytes
+from site_agent.work.processes import peak_memory_bytes
 
 _POLL_S = 0.2
 _HEADER_BYTES = 64 * 1024

@@ -25,9 +25,8 @@ from torch.nn import functional
 from aggregators.models import StateDict
 from site_agent.errors import InvalidInputError
 from site_agent.networks.gaze_modules import StagedNetwork
-from site_agent.split.cuts import Cut
 from site_agent.split.parts import to_part_module
-from site_agent.split.plan import NoiseScale, SplitPlan
+from site_agent.split.plan import Cut, NoiseScale, SplitPlan
 
 Alter = Callable[[torch.Tensor], torch.Tensor]
 """Alters smashed data before they leave, such as by noise."""

@@ -25,9 +25,8 @@ from site_agent import errors
 from site_agent.datasets.gaze.records import GazeSamples
 from site_agent.federated.leak_checks import audit_dense_layers, objections_to_training
 from site_agent.split import parts
-from site_agent.split.cuts import Cut
 from site_agent.split.kits import SplitKit, draw_client_part, drawing_program
-from site_agent.split.plan import SplitPlan
+from site_agent.split.plan import Cut, SplitPlan
 from site_agent.training.gaze.loop import to_tensors
 
 MOST_IN_ONE_TAP = 0.75

@@ -24,7 +24,7 @@ from aggregators.models import StateDict
 from site_agent.errors import InvalidInputError
 from site_agent.networks.gaze_modules import Stage, StagedNetwork
 from site_agent.networks.modules import build_empty, fill_empty, to_module
-from site_agent.split.cuts import Cut, Role, find_cut
+from site_agent.split.plan import Cut, Role, find_cut
 
 
 @dataclass(frozen=True, eq=False)

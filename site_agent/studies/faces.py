@@ -43,7 +43,7 @@ from site_agent.training.ert import ErtSettings, estimated_memory_bytes, train_e
 from site_agent.training.hog_svm import needed_memory_bytes, plan_views, train_hog_svm
 from site_agent.wording import count_words
 from site_agent.work import Progress, part_of
-from site_agent.work.measurements import processor_count, workers_that_fit
+from site_agent.work.processes import processor_count, workers_that_fit
 
 Group = Literal["alone", "union", "all", "merged", "order", "weighted", "cascade", "refined"]
 

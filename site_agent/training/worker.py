@@ -18,8 +18,7 @@ from PIL import Image
 
 from aggregators.predictors import to_grey
 from site_agent.pictures.images import orientation_of, read_image
-from site_agent.work.measurements import peak_memory_bytes
-from site_agent.work.processes import end_with_parent
+from site_agent.work.processes import end_with_parent, peak_memory_bytes
 
 EVENT_MARK = "@poolctl-training "
 # dlib's mark for a part that a box lacks (both coordinates).

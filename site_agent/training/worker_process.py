@@ -24,8 +24,14 @@ from aggregators.whole_file import write_whole
 from site_agent.errors import TrainingDataError, TrainingFailedError
 from site_agent.training.worker import EVENT_MARK
 from site_agent.work import Progress, no_progress
-from site_agent.work.measurements import available_memory_bytes
-from site_agent.work.processes import Process, describe_end, start_python, stop, was_killed
+from site_agent.work.processes import (
+    Process,
+    available_memory_bytes,
+    describe_end,
+    start_python,
+    stop,
+    was_killed,
+)
 
 _TREES = re.compile(r"Progress: (\d+)/(\d+) .*Time remaining: (.*?)\.?\s*$")
 _RISK_GAP = re.compile(r"risk gap:\s+(\S+)")

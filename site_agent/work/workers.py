@@ -18,8 +18,7 @@ from typing import IO, Any, Protocol
 
 from site_agent.errors import InvalidInputError
 from site_agent.work import Progress
-from site_agent.work.measurements import processor_count
-from site_agent.work.processes import describe_end, start_python, stop, was_killed
+from site_agent.work.processes import describe_end, processor_count, start_python, stop, was_killed
 
 Event = dict[str, Any]
 """``{"progress": share, "text": text}``, ``{"done": result}`` or ``{"failed": reason}``."""

@@ -12,9 +12,9 @@ from site_agent.attacks.receipt import SmashedProbeSettings
 from site_agent.attacks.receipt.networks import GazeSides
 from site_agent.attacks.table import Attack, MeanOverPersons, Scores, Share, Trial
 from site_agent.networks.modules import predict_gaze, to_module
-from site_agent.split.cuts import find_cut
 from site_agent.split.noise import SmashedNoise
 from site_agent.split.parts import split_network
+from site_agent.split.plan import find_cut
 
 
 def attack_release(

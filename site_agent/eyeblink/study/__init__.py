@@ -321,7 +321,7 @@ def draw_learning_curves(path: Path, curves: Mapping[str, Sequence[LearningCurve
         plot_style.draw_grid(axis)
         if measure == "cr_percent":
             axis.set_ylim(-3, 103)
-        axis.xaxis.get_major_locator().set_params(integer=True)  # type: ignore[call-arg]
+        axis.xaxis.get_major_locator().set_params(integer=True)
         axis.legend(
             fontsize=plot_style.LEGEND_PT,
             loc="upper center",

@@ -41,7 +41,7 @@ from site_agent.plain_json import write_json
 from site_agent.training.gaze.loop import repeatable
 from site_agent.work import Progress, no_progress
 from site_agent.work.claims import Claims, Share, hold_folder
-from site_agent.work.measurements import processor_count
+from site_agent.work.processes import processor_count
 
 
 @dataclass(frozen=True)

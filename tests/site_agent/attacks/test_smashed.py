@@ -11,9 +11,9 @@ from site_agent.datasets.gaze.check import open_gaze
 from site_agent.datasets.gaze.records import GazeSamples
 from site_agent.datasets.synthetic.eye_patches.dataset import RenderSettings, write_eye_dataset
 from site_agent.networks.modules import new_network
-from site_agent.split.cuts import find_cut
 from site_agent.split.noise import SmashedNoise
 from site_agent.split.parts import split_network
+from site_agent.split.plan import find_cut
 from tests.made_once import made_once
 
 QUICK = SmashedAttackSettings(passes=4, releases=10, batch_size=16, search_steps=60)

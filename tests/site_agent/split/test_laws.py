@@ -19,10 +19,9 @@ from site_agent.federated.in_process import run_rounds
 from site_agent.federated.local_training import subtract_network, train_contribution
 from site_agent.federated.plan import combine, first_model, seed_of
 from site_agent.networks.modules import from_module, new_network, to_module
-from site_agent.split.cuts import CUTS, Cut, find_cut
 from site_agent.split.in_process import run_split_rounds
 from site_agent.split.parts import join_parts, size_of, split_network, to_part_module
-from site_agent.split.plan import SplitPlan
+from site_agent.split.plan import CUTS, Cut, SplitPlan, find_cut
 from site_agent.split.training import contribution_of
 from site_agent.training.gaze.loop import make_optimiser, repeatable, to_tensors, train_epoch
 from tests.site_agent.federated.small_sites import samples_at, small_sites

@@ -17,7 +17,6 @@ from aggregators.methods.round_options import LocalTraining
 from site_agent.errors import ContributionWithheldError, InvalidInputError, TrainingFailedError
 from site_agent.federated.private_training import PrivacyPlan, find_noise_multiplier, plan_privacy
 from site_agent.networks.modules import new_network
-from site_agent.split.cuts import find_cut
 from site_agent.split.frozen import MeansPlan, SmashedData, smash
 from site_agent.split.in_process import run_split_rounds
 from site_agent.split.messages import decode_arrays
@@ -28,7 +27,7 @@ from site_agent.split.noise import (
     signal_to_noise_db,
 )
 from site_agent.split.parts import split_network, to_part_module
-from site_agent.split.plan import SplitPlan
+from site_agent.split.plan import SplitPlan, find_cut
 from site_agent.split.private_steps import PrivateSteps, protection_words
 from site_agent.training.gaze.loop import repeatable
 from tests.site_agent.federated.small_sites import small_sites

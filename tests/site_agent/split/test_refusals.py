@@ -30,7 +30,6 @@ from site_agent.errors import (
 from site_agent.live.connection import ServiceConnection
 from site_agent.live.kits import service_name
 from site_agent.networks.modules import new_network
-from site_agent.split.cuts import CUTS, find_cut
 from site_agent.split.frozen import smash
 from site_agent.split.kits import SplitKit, draw_client_part, provision, read_kit
 from site_agent.split.messages import body_shapes, encode_arrays
@@ -42,7 +41,7 @@ from site_agent.split.part_checks import (
     require_safe_part,
 )
 from site_agent.split.parts import join_parts, split_network, to_part_module
-from site_agent.split.plan import SplitPlan
+from site_agent.split.plan import CUTS, SplitPlan, find_cut
 from site_agent.split.rounds_folder import Taken
 from site_agent.split.training import ServerHalf, StepAnswer, contribution_of, train_client
 from site_agent.training.gaze.loop import to_tensors

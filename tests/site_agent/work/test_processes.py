@@ -12,8 +12,12 @@ from site_agent.errors import BusyError
 from site_agent.pool.storage_connection import BlockThreads
 from site_agent.work.files import portable_name, remove_file
 from site_agent.work.locks import locked
-from site_agent.work.measurements import available_memory_bytes, peak_memory_bytes
-from site_agent.work.processes import describe_end, was_killed
+from site_agent.work.processes import (
+    available_memory_bytes,
+    describe_end,
+    peak_memory_bytes,
+    was_killed,
+)
 from tests.children import wait_for_end
 
 CHILD = """
