@@ -30,10 +30,11 @@ from site_agent.studies.protocol_file import Protocol, Step, StepJob, load, name
 from site_agent.studies.results import Results
 from site_agent.work import Progress, no_progress, part_of
 from site_agent.work.claims import Claims, Share, hold_folder
+from site_agent.work.engines import open_workers
 from site_agent.work.files import FileState, file_state
 from site_agent.work.steps import Schedule, StepOutcome, digest_of, do_steps
 from site_agent.work.steps import Step as WorkStep
-from site_agent.work.workers import Task, open_workers
+from site_agent.work.workers import Task
 
 SCHEMA = "poolctl-study/1"
 _READING = 0.03

@@ -26,10 +26,11 @@ from site_agent.eyeblink.session_folder import RECORD_NAME, REVIEWED_FOLDER, fin
 from site_agent.eyeblink.video.recording import Recording
 from site_agent.work import Progress, no_progress
 from site_agent.work.claims import Claims, Share, hold_folder
+from site_agent.work.engines import open_workers
 from site_agent.work.files import file_state
 from site_agent.work.processes import processor_count, workers_that_fit
 from site_agent.work.steps import Schedule, Step, StepOutcome, do_steps
-from site_agent.work.workers import Task, open_workers
+from site_agent.work.workers import Task
 
 
 @dataclass(frozen=True)

@@ -26,9 +26,10 @@ from site_agent.federated.rounds import Courier, hold_rounds, train_in_round
 from site_agent.networks.files import read_network
 from site_agent.work import Progress, no_progress
 from site_agent.work.claims import Claims
+from site_agent.work.engines import open_workers
 from site_agent.work.processes import processor_count, workers_that_fit
 from site_agent.work.steps import Schedule, Step, StepOutcome, do_steps
-from site_agent.work.workers import Task, Workers, open_workers
+from site_agent.work.workers import Task, Workers
 
 _WORKER_BYTES = 400 * 1024**2
 """Memory of torch without its code, and of training a small network."""

@@ -20,8 +20,9 @@ from typing import Any
 from aggregators.whole_file import write_whole
 from site_agent.plain_json import write_json
 from site_agent.work import Progress, claims
+from site_agent.work.engines import open_workers
 from site_agent.work.steps import Schedule, Step, StepOutcome, do_steps
-from site_agent.work.workers import Task, open_workers
+from site_agent.work.workers import Task
 
 Payload = tuple[Path, int, float]
 

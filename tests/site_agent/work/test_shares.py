@@ -18,8 +18,9 @@ from distributed import LocalCluster
 from site_agent.errors import BusyError, InvalidInputError
 from site_agent.work import claims, dask_workers, workers
 from site_agent.work.claims import Claims, Share, hold_folder, read_share, read_status
+from site_agent.work.engines import open_workers
 from site_agent.work.steps import Schedule, Step
-from site_agent.work.workers import LocalWorkers, open_workers
+from site_agent.work.workers import LocalWorkers
 from tests.site_agent.work.shared_work import (
     contents,
     count_log,
