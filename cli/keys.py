@@ -1,18 +1,16 @@
 """``poolctl keys``: sign uploads, and trust the keys of others."""
 
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any
 
 from cli.frame.errors import UsageError
 from cli.frame.options import Argument, DryRunOption, Option, SiteOption, YesOption, command, group
 from cli.frame.output import Invocation, Reply, TableText
 from pool_server.wire.signatures import KeyResponse
 from pool_server.wire.signatures.keys import readable_fingerprint
+from pool_server.wire.signatures.statements import Revocation
 from site_agent.pool import trust
 from site_agent.pool.profiles import host_of
 from site_agent.pool.signing import SigningKey, create_key
-
-if TYPE_CHECKING:
-    from site_agent.pool.client import PoolClient
 
 app = group("Sign your uploads, and trust the keys of other sites.")
 
@@ -41,8 +39,8 @@ def create(
         # One's own key: nobody needs to be asked whose it is.
         trust.trust_keys(host_of(pool.endpoint), known.site, [known], "trusted")
     text = [
-        f"registered key {_fingerprint(known.key_id)} of {known.site} as {known.name}; uploads are "
-        "signed now",
+        f"registered key {readable_fingerprint(known.key_id)} of {known.site} as {known.name}; "
+        "uploads are signed now",
         f"the private key is in {key.path}",
     ]
     return Reply(_local(key) | {"name": known.name}, text, [known.key_id])
@@ -58,7 +56,7 @@ def ls(
     Shows the key with which this machine signs for the site; with --json also as PEM.
     """
     with invocation.pool() as pool:
-        site_name = _site(pool, site)
+        site_name = site or pool.whoami().site
         keys = pool.signatures.keys(site_name)
         pins = trust.trusted_keys(host_of(pool.endpoint), site_name)
         own_key = pool.signatures.signing_key(site_name)
@@ -82,7 +80,7 @@ def ls(
     if own_key is not None:
         public = own_key.key.public
         text += [
-            f"this machine signs with {_fingerprint(public.key_id)}",
+            f"this machine signs with {readable_fingerprint(public.key_id)}",
             f"public key {public.text}, private key in {own_key.path}",
         ]
     local = None if own_key is None else _local(own_key)
@@ -100,8 +98,7 @@ def revoke(
     key: Annotated[str, Argument("The fingerprint or its beginning.", "KEY")],
     *,
     reason: Annotated[
-        Literal["superseded", "compromised"],
-        Option("superseded: earlier signatures stay valid; compromised: they do not."),
+        Revocation, Option("superseded: earlier signatures stay valid; compromised: they do not.")
     ],
     site: SiteOption = "",
     yes: YesOption = False,
@@ -113,7 +110,7 @@ def revoke(
     you sign the versions again with 'poolctl models sign'.
     """
     with invocation.pool() as pool:
-        site_name = _site(pool, site)
+        site_name = site or pool.whoami().site
         chosen = _find(pool.signatures.keys(site_name), key, site_name)
         text = f"key {chosen.key_id[:16]} ({chosen.name}) of {site_name} as {reason}"
         if dry_run:
@@ -164,7 +161,7 @@ def trust_site(
         raise UsageError(f"key {worst[0].key_id[:16]} was declared compromised by {site}")
     for candidate in chosen:
         where = f", imported from {candidate.origin}" if candidate.origin else ""
-        invocation.note(f"{candidate.name}{where}: {_fingerprint(candidate.key_id)}")
+        invocation.note(f"{candidate.name}{where}: {readable_fingerprint(candidate.key_id)}")
     invocation.confirm(f"Trust {len(chosen)} of {site}'s keys at {host}?", assume_yes=yes)
     added = trust.trust_keys(host, site, chosen, "trusted")
     text = f"trusted {len(added)} more of {site}'s keys at {host}"
@@ -182,10 +179,6 @@ def _forget(invocation: Invocation, site: str, key: str, *, yes: bool) -> Reply:
     trust.forget_keys(host, site, chosen)
     data = {"pool": host, "site": site, "forgotten": chosen}
     return Reply(data, f"forgot {len(chosen)} of {site}'s keys at {host}", chosen)
-
-
-def _site(pool: "PoolClient", site: str) -> str:
-    return site or pool.whoami().site
 
 
 def _find(keys: list[KeyResponse], word: str, site: str) -> KeyResponse:
@@ -212,7 +205,3 @@ def _local(key: SigningKey) -> dict[str, Any]:
         "path": key.path,
         "pem": public.to_pem(),
     }
-
-
-def _fingerprint(key_id: str) -> str:
-    return readable_fingerprint(key_id)

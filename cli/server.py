@@ -280,11 +280,12 @@ def _note_addresses(
     invocation: Invocation, settings: "PoolSettings", address: str, *, has_secret: bool
 ) -> None:
     """Say how others reach the pool and log in, and warn where the way is in clear text."""
-    from pool_server.operations.configuration import clear_text_remark, is_local
+    from pool_server.operations.configuration import clear_text_remark
+    from pool_server.settings import is_this_machine
 
     if remark := clear_text_remark(settings):
         invocation.warn(remark)
-    if is_local(settings.host):
+    if is_this_machine(settings.host):
         invocation.note("others reach it behind a proxy here, or with --host 0.0.0.0")
     else:
         port = urlsplit(address).port

@@ -51,6 +51,14 @@ def default_data_folder() -> Path:
     return user_data_path("poolctl", appauthor=False) / "pool"
 
 
+def is_this_machine(host: str) -> bool:
+    """Return whether only this machine reaches an address to listen on."""
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
 _SITE = r"^[a-z0-9][a-z0-9._-]{0,63}$"
 
 
@@ -97,7 +105,7 @@ class SignOnProvider(BaseModel):
     def _encrypted(cls, issuer: str) -> str:
         """Return an address with TLS; without it only on this machine, for trials."""
         url = urlsplit(issuer)
-        is_trial = url.scheme == "http" and url.hostname in {"127.0.0.1", "localhost", "::1"}
+        is_trial = url.scheme == "http" and is_this_machine(url.hostname or "")
         is_bare = bool(url.hostname) and not (url.query or url.fragment or url.username)
         if not is_bare or (url.scheme != "https" and not is_trial):
             raise ValueError(f"{issuer!r} is not an https address without query and name")

@@ -9,7 +9,7 @@ from cli.admin.people import day
 from cli.frame.errors import UsageError
 from cli.frame.options import Argument, DryRunOption, Option, YesOption, command, group
 from cli.frame.output import Invocation, Reply, listing
-from cli.frame.values import SIZE_UNITS, read_quantity
+from cli.frame.values import read_size
 from pool_server.wire.people import SiteUsage
 from site_agent.wording import size_words
 
@@ -85,7 +85,7 @@ def create(
     ] = "",
 ) -> Reply:
     """Create a site (pool admins only)."""
-    quota_bytes = int(read_quantity(quota, SIZE_UNITS, "--quota")) if quota else None
+    quota_bytes = read_size(quota, "--quota") if quota else None
     with invocation.pool() as pool:
         site = pool.sites.create(
             name, display_name=display_name, contact=contact, quota_bytes=quota_bytes
@@ -133,8 +133,7 @@ def change(
     }
     changes = {field: value for field, value in fields.items() if value is not None}
     if quota is not None:
-        limit = None if quota == "none" else int(read_quantity(quota, SIZE_UNITS, "--quota"))
-        changes["quota_bytes"] = limit
+        changes["quota_bytes"] = None if quota == "none" else read_size(quota, "--quota")
     if not changes:
         raise UsageError("nothing to change: give --display-name, --contact, --quota or --suspend")
     if dry_run:

@@ -4,13 +4,13 @@ import shlex
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
-from urllib.parse import urlsplit
 
 from cli.frame.errors import UsageError
 from cli.frame.options import Argument, DryRunOption, Option, YesOption, command, group
 from cli.frame.output import Invocation, Reply, TableText, listing
 from pool_server.wire.people import SCOPES, InvitationResponse, TokenResponse, UserResponse
 from site_agent.errors import NotFoundError
+from site_agent.pool.profiles import is_this_machine
 from site_agent.pool.storage_connection import address_with_pin
 from site_agent.tasks.model_files import whole_id
 
@@ -230,7 +230,7 @@ def token(
 
 def _login_command(endpoint: str, options: str = "") -> str:
     command = f"poolctl auth login {shlex.quote(address_with_pin(endpoint))}{options}"
-    is_local = urlsplit(endpoint).hostname in {"localhost", "127.0.0.1", "::1"}
+    is_local = is_this_machine(endpoint)
     return command + (" (elsewhere, with this machine's name in it)" if is_local else "")
 
 

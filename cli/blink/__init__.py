@@ -7,7 +7,7 @@ from typing import Annotated
 
 from cli.blink import batch, inputs, joint, review
 from cli.blink import inputs as blink_inputs
-from cli.frame.app import group_with_default
+from cli.frame.app import GroupWithDefault, new_app
 from cli.frame.errors import InputMissingError, UsageError
 from cli.frame.options import Option, command
 from cli.frame.output import Invocation, Reply, TableText
@@ -19,7 +19,12 @@ from site_agent.eyeblink.session import BlinkSession
 from site_agent.pool.profiles import store_usual_landmarks
 from site_agent.wording import count_words
 
-app = group_with_default("analyse")
+
+class _BlinkGroup(GroupWithDefault):
+    default_name = "analyse"
+
+
+app = new_app(_BlinkGroup)
 
 SESSION_SETTINGS = CommandSettings(
     blink_inputs.ANALYSIS_SETTINGS.defaults,

@@ -85,9 +85,12 @@ class PlainGroup(TyperGroup):
                 formatter.write_dl(records)
 
 
-# Groups in which one command may be called without its name (``poolctl blink VIDEO``).
-class _GroupWithDefault(PlainGroup):
-    """Passes arguments to the default command unless they begin with another command."""
+class GroupWithDefault(PlainGroup):
+    """A group in which one command may be called without its name (``poolctl blink VIDEO``).
+
+    A first word that is the name of a command is that command; a file of that name is given as
+    ``./NAME``.
+    """
 
     default_name: ClassVar[str]
 
@@ -115,16 +118,6 @@ class _GroupWithDefault(PlainGroup):
     @property
     def _default(self) -> Any:
         return self.commands[self.default_name]
-
-
-def group_with_default(default: str) -> typer.Typer:
-    """Make the app of a group with a default command.
-
-    A first word that is the name of a command is that command; a file of that name is given as
-    ``./NAME``.
-    """
-    group_type = type("GroupWithDefault", (_GroupWithDefault,), {"default_name": default})
-    return new_app(group_type)
 
 
 def new_app(group_type: type[TyperGroup] | None = None, **settings: Any) -> typer.Typer:

@@ -25,17 +25,13 @@ def print_json(envelope: dict[str, Any]) -> None:
 
     Numbers that JSON does not have (NaN, infinities) become null.
     """
-    text = json_text(plain(envelope), indent=2) + "\n"
+    text = json.dumps(plain(envelope), ensure_ascii=False, allow_nan=False, indent=2, default=str)
+    # No terminal takes it for a command.
+    text = _LATE_CONTROLS.sub(lambda match: f"\\u{ord(match[0]):04x}", text) + "\n"
     if codecs.lookup(sys.stdout.encoding or "utf-8").name != "utf-8":
         text = re.sub(r"[^\x00-\x7f]+", lambda match: json.dumps(match[0])[1:-1], text)
     sys.stdout.write(text)
     sys.stdout.flush()
-
-
-def json_text(value: Any, *, indent: int | None = None) -> str:
-    """Return JSON that no terminal takes for a command."""
-    text = json.dumps(value, ensure_ascii=False, allow_nan=False, indent=indent, default=str)
-    return _LATE_CONTROLS.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
 def printable(text: str, stream: TextIO) -> str:

@@ -1,7 +1,7 @@
 """Parse the values of options: pairs, lists of numbers, moments, and sizes with a unit."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, time, timedelta
 
 from cli.frame.errors import UsageError
@@ -30,7 +30,7 @@ def numbers(text: str, option: str) -> list[float]:
         ) from None
 
 
-SIZE_UNITS = {"b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
+_SIZE_UNITS = {"b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
 _SPAN = re.compile(r"([0-9]{1,4})([mhdw])")
 _SPAN_UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
@@ -55,19 +55,19 @@ def read_moment(text: str, option: str, now: datetime, *, ahead: bool = False) -
     return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
 
 
-def read_quantity(text: str, units: Mapping[str, int], option: str) -> float:
-    """Parse a number with one of `units`."""
+def read_size(text: str, option: str) -> int:
+    """Parse a number of bytes with its unit, such as ``50GB``."""
     number = text.strip().lower().rstrip("abcdefghijklmnopqrstuvwxyz ")
     unit = text.strip().lower()[len(number) :].strip()
     try:
-        value = float(number) * units[unit]
-    except (ValueError, KeyError):
+        size = int(float(number) * _SIZE_UNITS[unit])
+    except (ValueError, KeyError, OverflowError):
+        size = -1
+    if size < 0:
         raise UsageError(
-            f"{option} {text!r}: expected a number with one of {', '.join(units)}"
-        ) from None
-    if not 0 <= value < float("inf"):
-        raise UsageError(f"{option} {text!r}: expected a number of 0 or more")
-    return value
+            f"{option} {text!r}: expected a number with one of {', '.join(_SIZE_UNITS)}"
+        )
+    return size
 
 
 def site_names(entries: Iterable[str], option: str = "--sites") -> list[str]:

@@ -21,9 +21,6 @@ class MergeHere:
 
     output: Annotated[Path | None, Option("The file to write. Default: merged.SUFFIX.")] = None
     output_format: FormatOption = ""
-    despite_terms: Annotated[
-        bool, Option("Merge although terms of use forbid it; the pool refuses the result.")
-    ] = False
     force: ForceOption = False
 
 
@@ -89,9 +86,7 @@ def _require_fitting(
 ) -> None:
     """Refuse options of the other place."""
     if place.name and here != MergeHere():
-        raise UsageError(
-            "--output, --format, --despite-terms and --force are not for a pool that merges"
-        )
+        raise UsageError("--output, --format and --force are not for a pool that merges")
     if place.name and how.replay:
         raise UsageError(
             "--replay merges at home, without --name; 'poolctl upload' sends the result"
@@ -126,7 +121,6 @@ def _merge_here(
         target,
         weights=how.weight if how.weighs_by_label else how.weights(),
         options=how.options(),
-        despite_terms=here.despite_terms,
         despite_withdrawal=version.despite_withdrawal,
     )
     with place_for_model(target, force=here.force) as path:

@@ -16,7 +16,6 @@ from cli.frame.options import Argument, LimitOption, Option, command, group
 from cli.frame.output import Invocation, Reply, TableText, listing
 from cli.models import descriptions as models_words
 from cli.models import exchange, records, sharing, withdrawals
-from cli.options.versions import term_words
 from pool_server.wire.models import ModelVersionResponse
 from site_agent.errors import SignatureError
 from site_agent.pool.client import ModelQuery, PoolClient
@@ -188,7 +187,7 @@ def _rows_of(version: ModelVersionResponse, finding: str) -> list[list[str]]:
         *[[f"label {key}", value] for key, value in sorted(version.labels.items())],
         *[[f"metric {key}", f"{value:.6g}"] for key, value in sorted(version.metrics.items())],
         *[
-            ["inherited term" if term.inherited else "term", term_words(term)]
+            ["inherited term" if term.inherited else "term", term.in_words()]
             for term in version.terms
         ],
         *[

@@ -8,12 +8,11 @@ from cli.frame.errors import UsageError
 from cli.frame.output import Invocation, Reply, TableText
 from cli.models.records import state_words
 from cli.options.versions import VisibilityOption
-from pool_server.wire.models import DeletionResponse, ModelVersionResponse, SharingResponse
+from pool_server.wire.models import RIGHTS, DeletionResponse, ModelVersionResponse, SharingResponse
 from site_agent.pool.client import parse_address
 
 app = options.single()
 
-_RIGHTS = ("see", "download", "merge", "redistribute")
 _AUDIENCES = {
     "private": "its own site only",
     "sites": "the sites that are listed",
@@ -91,9 +90,9 @@ def _read_site(word: str) -> tuple[str, list[str] | None]:
 def _read_rights(text: str, option: str) -> list[str]:
     rights = [word.strip() for word in text.split(",") if word.strip()]
     for right in rights:
-        if right not in _RIGHTS:
+        if right not in RIGHTS:
             raise UsageError(
-                f"{option}: {right!r} is not a right; expected some of {', '.join(_RIGHTS)}"
+                f"{option}: {right!r} is not a right; expected some of {', '.join(RIGHTS)}"
             )
     return rights
 

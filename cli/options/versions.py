@@ -10,7 +10,7 @@ from cli.frame.errors import UsageError
 from cli.frame.options import DespiteWithdrawalOption, LabelOption, Option
 from cli.frame.output import Invocation
 from cli.frame.values import key_value_pairs
-from pool_server.wire.data_use import Term, TermResponse
+from pool_server.wire.data_use import Term
 from pool_server.wire.data_use_rules import today_utc
 
 VisibilityOption = Annotated[
@@ -70,12 +70,6 @@ def question_label_keys(invocation: Invocation, doubtful: Mapping[str, str]) -> 
             invocation.confirm(f"{doubt}. Use {key} anyway?", assume_yes=False)
         else:
             invocation.warn(f"{doubt}; did you mean {near}?")
-
-
-def term_words(term: TermResponse) -> str:
-    """Return a term for people, with its code where it has one."""
-    code = "" if term.code == "text" else f" ({term.code})"
-    return f"{term.label}{code}{f': {term.detail}' if term.detail else ''}"
 
 
 def read_metrics(entries: Sequence[str]) -> dict[str, float]:

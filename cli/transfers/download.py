@@ -109,11 +109,7 @@ def _place(
 
 
 def _result(
-    version: ModelVersionResponse,
-    path: Path,
-    received_bytes: int,
-    note: str,
-    signature: str = "unchecked",
+    version: ModelVersionResponse, path: Path, received_bytes: int, note: str, signature: str
 ) -> dict[str, object]:
     return {
         "address": version.address,

@@ -104,7 +104,7 @@ def _reply(file: Path, uploaded: Uploaded, privacy: PrivacyReceipt | None) -> Re
     state += "" if version.visibility == "consortium" else f", {version.visibility}"
     text = f"{file} is {version.address} ({sent}{signed}{state})"
     inherited = [term for term in version.terms if term.inherited]
-    lines = [text, *(f"inherited: {versions.term_words(term)}" for term in inherited)]
+    lines = [text, *(f"inherited: {term.in_words()}" for term in inherited)]
     if privacy is not None:
         lines += [f"Leak: {privacy.level}. {privacy.verdict}", privacy.protection, privacy.advice]
     if version.state == "draft":

@@ -1,7 +1,6 @@
 """``poolctl study``: compare models of several sites: alone, merged, refined, federated."""
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -94,16 +93,6 @@ def study(
     return _hold(invocation, protocol, paths, place, settings, engine=engine, quick=quick)
 
 
-@contextmanager
-def _kept_when_interrupted(invocation: Invocation, what: str) -> Iterator[None]:
-    """Report after Ctrl-C that finished `what` are kept."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        invocation.note(f"Finished {what} are kept; run the same command again to continue.")
-        raise
-
-
 def _hold(
     invocation: Invocation,
     protocol: Protocol,
@@ -131,13 +120,11 @@ def _hold(
         repeat += [str(path.absolute()) for path in paths] or ["--drawn"]
     repeat += ["--despite-findings"] * place.despite_findings
     repeat += [*["--quick"] * quick, "-o", "again/", *known.repeated(chosen, base)]
-    with (
-        _kept_when_interrupted(invocation, "runs"),
-        invocation.progress(f"study {place.output.name}") as progress,
-    ):
+    with invocation.progress(f"study {place.output.name}") as progress:
         conduct = Conduct(
-            progress, engine.workers, engine.chosen_share, place.redo, repeat, _note_run(invocation)
-        )
+            progress, engine.workers, engine.chosen_share, place.redo, repeat,
+            lambda key, took_s: invocation.note(f"{key}  ({took_s:.1f} s)"),
+        )  # fmt: skip
         results = hold_study(protocol, place.output, dataset, chosen, conduct)
     return _reply_of_protocol(results, place.output)
 
@@ -149,10 +136,6 @@ def _plan_reply(steps: Sequence[Step], settings: Any) -> Reply:
     text: list[str | TableText] = [f"would do {len(steps)} runs"]
     text.append(TableText(["step", *columns], rows))
     return Reply({"runs": runs, "settings": settings}, text, [step.key for step in steps])
-
-
-def _note_run(invocation: Invocation) -> Callable[[str, float], None]:
-    return lambda key, took_s: invocation.note(f"{key}  ({took_s:.1f} s)")
 
 
 def _reply_of_protocol(results: StudyResults, folder: Path) -> Reply:

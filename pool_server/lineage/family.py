@@ -74,7 +74,13 @@ def read_lineage_of_digest(
     recipes: WithRecipes = False,
 ) -> Response:
     """Return the family of a file in the pool, or named by a recipe in it."""
-    return _respond(trace_digest(session, caller, digest, with_recipes=recipes))
+    if not knows(session, caller, digest):
+        raise MissingError(
+            f"the pool knows neither a model with digest {digest} nor one made from it",
+            code="version_not_found",
+            hint="The recipe file next to a merged file names its inputs.",
+        )
+    return _respond(trace_lineage(session, caller, digest, with_recipes=recipes))
 
 
 def _respond(lineage: "Lineage") -> Response:
@@ -125,11 +131,7 @@ def trace_lineage(
     if unplaced := [digest for digest in nodes if digest not in placed]:
         for digest, kind in find_round_files(session, unplaced).items():
             nodes[digest]["kind"] = kind
-    recipes = (
-        recipes_of_all(session, caller, list(depths), version_id)
-        if with_recipes
-        else recipes_of(session, caller, root, version_id)
-    )
+    recipes = recipes_of(session, caller, list(depths) if with_recipes else [root], version_id)
     foreign = [document for _, document, knows_inputs in recipes if not knows_inputs]
     named = {digest for document in foreign for digest in list_named_digests(document)} - placed
     if named:
@@ -146,19 +148,6 @@ def trace_lineage(
         if parent in depths and child in depths
     ]
     return {"root": root, "nodes": list(nodes.values()), "edges": edges, "recipe": recipe}
-
-
-def trace_digest(
-    session: Session, caller: Caller, digest: str, *, with_recipes: bool = False
-) -> Lineage:
-    """Return the lineage of a file, which need not be in the pool itself."""
-    if not knows(session, caller, digest):
-        raise MissingError(
-            f"the pool knows neither a model with digest {digest} nor one made from it",
-            code="version_not_found",
-            hint="The recipe file next to a merged file names its inputs.",
-        )
-    return trace_lineage(session, caller, digest, with_recipes=with_recipes)
 
 
 def _ends(steps: "Iterable[Step]") -> Iterator[str]:
@@ -241,7 +230,7 @@ def find_round_files(session: Session, digests: Sequence[str]) -> dict[str, str]
     return kinds | dict.fromkeys(sums, SECURE_SUM)
 
 
-def recipes_of_all(
+def recipes_of(
     session: Session, caller: Caller, digests: Sequence[str], version_id: int
 ) -> list[RecipeRow]:
     """Return the recipes of all versions of these files that the caller may see, newest first.
@@ -249,25 +238,14 @@ def recipes_of_all(
     The recipe of `version_id` comes last. Rows are (digest, recipe, whether the caller may know the
     names of its inputs).
     """
+    knows_inputs = sa.true() if curates_pool(caller) else ModelRecord.site_id == caller.site_id
     rows = session.execute(
-        _recipes(caller)
+        sa.select(ModelVersionRecord.digest, RecipeRecord.document, knows_inputs)
+        .join(RecipeRecord, RecipeRecord.version_id == ModelVersionRecord.id)
+        .join(ModelVersionRecord.model)
         .where(among(ModelVersionRecord.digest, "digests"), readable_by(caller))
         .order_by(ModelVersionRecord.id == version_id, ModelVersionRecord.id.desc()),
         {"digests": digests},
-    )
-    return [(digest, document, knows_inputs) for digest, document, knows_inputs in rows]
-
-
-def recipes_of(session: Session, caller: Caller, digest: str, version_id: int) -> list[RecipeRow]:
-    """Return the recipe of a version of this file, or else the oldest for the same file.
-
-    The rows are as in `recipes_of_all`.
-    """
-    rows = session.execute(
-        _recipes(caller)
-        .where(ModelVersionRecord.digest == digest, readable_by(caller))
-        .order_by(ModelVersionRecord.id != version_id, ModelVersionRecord.id)
-        .limit(1)
     )
     return [(digest, document, knows_inputs) for digest, document, knows_inputs in rows]
 
@@ -286,17 +264,6 @@ def knows(session: Session, caller: Caller, digest: str) -> bool:
         .where(readable_by(caller), ParentRecord.parent_digest == digest, ParentRecord.followed)
     )
     return bool(session.scalar(sa.select(sa.or_(version.exists(), edge.exists()))))
-
-
-def _recipes(caller: Caller) -> sa.Select[str, dict[str, Any], bool]:
-    knows_inputs = sa.true() if curates_pool(caller) else ModelRecord.site_id == caller.site_id
-    return (
-        sa.select(
-            ModelVersionRecord.digest, RecipeRecord.document, knows_inputs.label("knows_inputs")
-        )
-        .join(RecipeRecord, RecipeRecord.version_id == ModelVersionRecord.id)
-        .join(ModelVersionRecord.model)
-    )
 
 
 # Building one of these statements takes as long as finding a large family, so each is cached.

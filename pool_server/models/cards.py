@@ -27,8 +27,9 @@ from pool_server.registry.withdrawal_status import subject_of
 from pool_server.signatures.statements import add_statement, require_resigned
 from pool_server.wire import cards
 from pool_server.wire.cards import PrivacyReceipt, receipt_lines
-from pool_server.wire.citations import citation
+from pool_server.wire.data_use import TermResponse
 from pool_server.wire.evaluations import EvaluationResponse, Score
+from pool_server.wire.exports import citation
 from pool_server.wire.models import ModelVersionResponse
 
 TASKS: dict[str, tuple[str, str]] = {
@@ -179,7 +180,8 @@ def _body(
         ["site", "data", "images", "protocol", "scores"],
         [_evaluation_row(evaluation) for evaluation in evaluations],
     )
-    lines += _list("Terms of use", [_term_line(term) for term in version.terms])
+    if version.terms:
+        lines += ["## Terms of use", "", *map(_term_line, version.terms), ""]
     if merge is not None:
         options = ", ".join(f"{key}={value}" for key, value in merge["options"].items())
         method = f"by {merge['method']}{f' ({options})' if options else ''}"
@@ -200,11 +202,8 @@ def _score(score: Score) -> str:
     return f"{score.value:.4g} ({score.low:.4g} to {score.high:.4g})"
 
 
-def _term_line(term: Any) -> str:
-    detail = f": {_escape(term.detail)}" if term.detail else ""
-    inherited = " (inherited)" if term.inherited else ""
-    code = "" if term.code == "text" else f" ({term.code})"
-    return f"{term.label}{code}{detail}{inherited}"
+def _term_line(term: TermResponse) -> str:
+    return f"- {_escape(term.in_words())}{' (inherited)' if term.inherited else ''}"
 
 
 def _table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
@@ -213,10 +212,6 @@ def _table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) ->
     lines = [f"## {title}", "", "| " + " | ".join(columns) + " |", "|" + "---|" * len(columns)]
     lines += ["| " + " | ".join(_escape(cell) for cell in row) + " |" for row in rows]
     return [*lines, ""]
-
-
-def _list(title: str, items: Sequence[str]) -> list[str]:
-    return [f"## {title}", "", *(f"- {item}" for item in items), ""] if items else []
 
 
 def _escape(text: str) -> str:

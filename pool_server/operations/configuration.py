@@ -1,7 +1,6 @@
 """Check whether a pool can run with its settings; list all problems at once."""
 
 import difflib
-import ipaddress
 import os
 import shutil
 import stat
@@ -16,6 +15,7 @@ from pydantic import ValidationError
 from pool_server import errors, storage
 from pool_server import settings as pool_settings
 from pool_server.database.schema import require_served_schema
+from pool_server.settings import is_this_machine
 from pool_server.wire.errors import problem_words
 
 
@@ -121,7 +121,7 @@ def _folder(settings: pool_settings.PoolSettings) -> Iterator[Finding]:
 def _network(settings: pool_settings.PoolSettings) -> Iterator[Finding]:
     if remark := clear_text_remark(settings):
         yield _warning("host", remark)
-    if is_local(settings.host) and settings.uses_postgresql and not settings.trusted_proxies:
+    if is_this_machine(settings.host) and settings.uses_postgresql and not settings.trusted_proxies:
         yield _warning(
             "trusted_proxies",
             "no reverse proxy is named: behind one, all requests seem to come from it, and one "
@@ -129,7 +129,7 @@ def _network(settings: pool_settings.PoolSettings) -> Iterator[Finding]:
         )
     for field in ("s3_endpoint_url", "s3_public_endpoint_url"):
         address = urlsplit(getattr(settings, field))
-        if address.scheme == "http" and not is_local(address.hostname or ""):
+        if address.scheme == "http" and not is_this_machine(address.hostname or ""):
             yield _warning(field, "model files travel without encryption; use https")
 
 
@@ -137,7 +137,10 @@ def _database(settings: pool_settings.PoolSettings) -> Iterator[Finding]:
     if settings.uses_postgresql:
         url = settings.engine_url
         encrypted = {"require", "verify-ca", "verify-full"}
-        if not is_local(url.host or "localhost") and url.query.get("sslmode") not in encrypted:
+        if (
+            not is_this_machine(url.host or "localhost")
+            and url.query.get("sslmode") not in encrypted
+        ):
             yield _warning(
                 "database_url",
                 "the database is on another machine; add ?sslmode=verify-full to its address",
@@ -176,20 +179,10 @@ def _storage(settings: pool_settings.PoolSettings) -> Iterator[Finding]:
 
 def clear_text_remark(settings: pool_settings.PoolSettings) -> str:
     """Say how to encrypt the connections of a pool that others reach without; empty otherwise."""
-    if is_local(settings.host) or settings.trusted_proxies or settings.speaks_tls:
+    if is_this_machine(settings.host) or settings.trusted_proxies or settings.speaks_tls:
         return ""
     return (
         f"the pool listens on {settings.host} without encryption, and tokens travel with every "
         "request: serve with --self-signed or --tls-certificate, or on 127.0.0.1 behind a reverse "
         "proxy that speaks TLS and is named in trusted_proxies"
     )
-
-
-def is_local(host: str) -> bool:
-    """Return whether only this machine reaches an address to listen on."""
-    if host in {"localhost", ""}:
-        return host == "localhost"
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False

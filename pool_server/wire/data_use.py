@@ -204,9 +204,7 @@ class Term(RequestModel):
 
     def in_words(self) -> str:
         """Return the term for people: ``publication moratorium (DUO:0000024): 2027-01-31``."""
-        label = _BY_CODE[self.code].label
-        named = label if self.code == TEXT else f"{label} ({self.code})"
-        return f"{named}: {self.detail}" if self.detail else named
+        return _in_words(self.code, _BY_CODE[self.code].label, self.detail)
 
 
 class TermResponse(BaseModel):
@@ -221,6 +219,15 @@ class TermResponse(BaseModel):
 
     def term(self) -> Term:
         return Term(code=self.code, detail=self.detail)
+
+    def in_words(self) -> str:
+        """Return the term for people, with the label that the pool gives its code."""
+        return _in_words(self.code, self.label, self.detail)
+
+
+def _in_words(code: str, label: str, detail: str) -> str:
+    named = label if code == TEXT else f"{label} ({code})"
+    return f"{named}: {detail}" if detail else named
 
 
 def label_of(code: str) -> str:

@@ -1,11 +1,13 @@
-"""Exports: models on their way from one pool to another, without a connection between the two."""
+"""Exports: models on their way from one pool to another, without a connection; citations."""
 
 from datetime import datetime
 from typing import Any
 
+import yaml
 from pydantic import BaseModel, ConfigDict, Field
 
 from pool_server.wire import cards, data_use, names, signatures
+from pool_server.wire.models import ModelVersionResponse
 from pool_server.wire.signatures import keys, statements
 
 
@@ -57,3 +59,24 @@ class PortableVersion(BaseModel):
     @property
     def address(self) -> str:
         return f"pool://{self.site}/{self.name}@{self.version}"
+
+
+def citation(version: ModelVersionResponse | PortableVersion) -> str:
+    """Return the text of a version's ``CITATION.cff``, with its site as the author.
+
+    Source: Citation File Format 1.2.0.
+    """
+    identifiers = [{"type": "other", "value": f"sha256:{version.digest}"}]
+    if doi := version.labels.get("doi"):
+        identifiers.insert(0, {"type": "doi", "value": doi})
+    entries = {
+        "cff-version": "1.2.0",
+        "message": "If you use this model, please cite it as below.",
+        "type": "dataset",
+        "title": f"{version.site}/{version.name}, version {version.version}",
+        "authors": [{"name": version.site}],
+        "version": str(version.version),
+        "date-released": f"{version.created_at:%Y-%m-%d}",
+        "identifiers": identifiers,
+    }
+    return str(yaml.safe_dump(entries, sort_keys=False, allow_unicode=True, width=100))

@@ -17,22 +17,12 @@ from pydantic import Field, ValidationError
 
 from aggregators.errors import first_problem
 from aggregators.methods import METHODS
+from pool_server.wire.evaluations import SCORES
 from pool_server.wire.names import NAME_PATTERN
 from site_agent.errors import SettingsError
 from site_agent.rounds.contract import ContributionRules
 from site_agent.settings import Settings, naming, read_toml_table, settings_toml, with_values
 
-LOWER_IS_BETTER = frozenset(
-    {
-        "mean_error",
-        "median_error",
-        "failure_rate",
-        "failure_rate_at_10",
-        "eye_error",
-        "ear_error",
-        "closed_ear_error",
-    }
-)
 METRICS: dict[str, tuple[str, ...]] = {
     "ert": (
         "mean_error", "median_error", "failure_rate", "failure_rate_at_10", "auc", "eye_error",
@@ -108,7 +98,7 @@ class MergeSettings(Settings):
 
     @property
     def lower_is_better(self) -> bool:
-        return self.metric_name in LOWER_IS_BETTER
+        return SCORES[self.metric_name].smaller_is_better
 
     def is_better(self, value: float, than: float) -> bool:
         """Return whether a score is better than another by the margin."""

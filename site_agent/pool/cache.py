@@ -19,7 +19,6 @@ import re
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from io import BufferedReader
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -57,7 +56,7 @@ class ModelCache:
 
     def find(self, digest: str) -> Path | None:
         """Return the path of a whole blob and note that it was used; None if it is not here."""
-        path = self._blob(digest)
+        path = self.path_of(digest)
         try:
             os.utime(path)
         except FileNotFoundError:
@@ -66,12 +65,12 @@ class ModelCache:
 
     def path_of(self, digest: str) -> Path:
         """Return the path of a blob, whether or not it is here; it does not count as used."""
-        return self._blob(digest)
+        return self._blobs / _require_digest(digest)
 
     def part_file(self, digest: str) -> Path:
         """Return where a download of `digest` is written until it is whole."""
         self._make(self._blobs)
-        return self._blob(digest).with_suffix(_PART)
+        return self.path_of(digest).with_suffix(_PART)
 
     def open_part(self, digest: str) -> BinaryIO:
         """Open the part file of `digest`, to be read and added to."""
@@ -79,7 +78,7 @@ class ModelCache:
 
     def adopt(self, digest: str) -> Path:
         """Move a part file into place; its bytes must have been verified by the caller."""
-        blob, part = self._blob(digest), self.part_file(digest)
+        blob, part = self.path_of(digest), self.part_file(digest)
         # Windows replaces no file that is read-only.
         remove_file(blob)
         part.replace(blob)
@@ -97,7 +96,9 @@ class ModelCache:
 
         A damaged blob (`DigestMismatchError`) is removed from the cache.
         """
-        with self._open(digest) as source, whole_file(destination) as target:
+        if not self.path_of(digest).is_file():
+            raise NotFoundError(f"no file with the digest {digest} in {self.folder}")
+        with self.path_of(digest).open("rb") as source, whole_file(destination) as target:
             hasher = hashlib.sha256()
             while chunk := source.read(_CHUNK_BYTES):
                 hasher.update(chunk)
@@ -108,7 +109,7 @@ class ModelCache:
                 source.close()
                 self.remove(digest)
                 raise DigestMismatchError(
-                    f"{self._blob(digest)}: expected the digest {digest}, found {actual_digest}; "
+                    f"{self.path_of(digest)}: expected the digest {digest}, found {actual_digest}; "
                     "the damaged file was removed",
                     hint="run the same command again to fetch it again",
                 )
@@ -182,23 +183,14 @@ class ModelCache:
         """Remove a blob, its part file and references to it; False where somebody is using it."""
         try:
             with self.locked(digest, busy=BlockingIOError()):
-                remove_file(self._blob(digest))
-                self._blob(digest).with_suffix(_PART).unlink(missing_ok=True)
+                remove_file(self.path_of(digest))
+                self.path_of(digest).with_suffix(_PART).unlink(missing_ok=True)
                 for path, version in self._references():
                     if version["digest"] == digest:
                         path.unlink(missing_ok=True)
         except BlockingIOError:
             return False
         return True
-
-    def _open(self, digest: str) -> BufferedReader:
-        try:
-            return self._blob(digest).open("rb")
-        except FileNotFoundError:
-            raise NotFoundError(f"no file with the digest {digest} in {self.folder}") from None
-
-    def _blob(self, digest: str) -> Path:
-        return self._blobs / _require_digest(digest)
 
     def _folder_of(self, pool: str, site: str, name: str) -> Path:
         return self._refs / pool / portable_name(site) / portable_name(name)

@@ -90,7 +90,6 @@ class PoolClient:
         self.merges = rounds.Merges(connection)
         self.events = administration.Events(connection)
         self.uploads = rounds.Uploads(connection)
-        self.exports = rounds.Exports(connection)
         self.sites = administration.Sites(connection)
         self.users = administration.Users(connection)
         self.invitations = administration.Invitations(connection)

@@ -10,13 +10,14 @@ from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from functools import cached_property
-from typing import Any, Literal, Protocol, TypeVar, cast
+from typing import Any, Literal, TypeVar
 
 import httpx
 from pydantic import BaseModel, ValidationError
 
 from aggregators.errors import first_problem
 from pool_server.wire.errors import ErrorBody, ErrorResponse
+from pool_server.wire.names import Page
 from pool_server.wire.versions import API_VERSION, VERSION_HEADER
 from site_agent import errors
 from site_agent.pool import profiles, sent
@@ -42,12 +43,6 @@ _FILE_REFUSALS = frozenset(
 )
 _WITHDRAWN = frozenset({"version_withdrawn", "bytes_withdrawn"})
 _LONGEST_WAIT_S = 60.0
-
-
-class Page(Protocol[Item]):
-    """One page of a list."""
-
-    items: list[Item]
 
 
 class RetryBudget:
@@ -145,7 +140,7 @@ class PoolConnection:
         """Yield the items of a list that the pool gives page by page."""
         query: dict[str, Any] = {"limit": PAGE_SIZE} | dict(params or {})
         while True:
-            answer: Any = self.get(path, cast("type[BaseModel]", page), query)
+            answer = self.get(path, page, query)
             yield from answer.items
             if not answer.next_cursor:
                 return

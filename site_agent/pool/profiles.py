@@ -88,6 +88,11 @@ def is_offline() -> bool:
     return os.environ.get("POOL_OFFLINE", "").lower() not in {"", "0", "false", "no"}
 
 
+def is_this_machine(url: str) -> bool:
+    """Return whether an address leads to this machine alone."""
+    return urlsplit(url).hostname in {"localhost", "127.0.0.1", "::1"}
+
+
 def normalise_endpoint(text: str) -> str:
     """Return the address of a pool in its one form.
 
@@ -97,10 +102,7 @@ def normalise_endpoint(text: str) -> str:
     address = text.strip()
     address = address if address.endswith("://") else address.rstrip("/")
     if "://" not in address:
-        host = address.split("/")[0].rsplit(":", 1)[0]
-        address = (
-            f"{'http' if host in {'localhost', '127.0.0.1', '[::1]'} else 'https'}://{address}"
-        )
+        address = f"{'http' if is_this_machine(f'//{address}') else 'https'}://{address}"
     parts = urlsplit(address)
     require_visible(address, "the address of the pool")
     if parts.fragment:

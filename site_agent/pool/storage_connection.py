@@ -30,7 +30,7 @@ import httpx
 from aggregators.whole_file import write_whole
 from site_agent import errors
 from site_agent.own_folders import config_folder
-from site_agent.pool.profiles import host_of, normalise_endpoint
+from site_agent.pool.profiles import host_of, is_this_machine, normalise_endpoint
 
 _PIN = re.compile(r"sha256=([0-9a-f]{64})")
 _LONGEST_WAIT_S = 20.0
@@ -208,7 +208,7 @@ def _failure(
 
 def open_http_client(url: str, timeout: httpx.Timeout, **options: Any) -> httpx.Client:
     """Return a client for the server of an address; without a proxy for one on this machine."""
-    is_local = urlsplit(url).hostname in {"localhost", "127.0.0.1", "::1"}
+    is_local = is_this_machine(url)
     certificates = pinned_context(url) or trusted_certificates(trust_env=not is_local)
     try:
         return httpx.Client(timeout=timeout, verify=certificates, trust_env=not is_local, **options)

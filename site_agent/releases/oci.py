@@ -26,6 +26,7 @@ from aggregators.whole_file import whole_file
 from pool_server.wire.signatures.statements import canonical_json
 from site_agent import errors
 from site_agent.errors import InvalidInputError, ReleaseRefusedError
+from site_agent.pool.profiles import is_this_machine
 from site_agent.releases.release import CARD, MOST_TEXT_BYTES, Release
 from site_agent.work.files import chunks
 
@@ -36,7 +37,6 @@ _REFERENCE = re.compile(
     r"(?P<host>[\w.-]+(?::\d+)?)/(?P<name>[a-z0-9]+(?:[._/-]+[a-z0-9]+)*)"
     r"(?::(?P<tag>\w[\w.-]{0,127}))?(?:@(?P<digest>sha256:[0-9a-f]{64}))?"
 )
-_LOCAL = ("localhost", "127.0.0.1")
 
 
 class _Descriptor(BaseModel):
@@ -77,7 +77,7 @@ class Registry:
 
     def __init__(self, client: httpx.Client, match: re.Match[str]) -> None:
         self._client, self._host = client, match["host"]
-        scheme = "http" if self._host.partition(":")[0] in _LOCAL else "https"
+        scheme = "http" if is_this_machine(f"//{self._host}") else "https"
         self._base = f"{scheme}://{self._host}/v2/{match['name']}"
         self._digest = match["digest"]
         self._reference = self._digest or match["tag"] or "latest"

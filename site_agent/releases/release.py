@@ -36,9 +36,7 @@ from aggregators.errors import first_problem
 from aggregators.formats import file_digest
 from aggregators.whole_file import write_whole
 from pool_server.wire.cards import read_card, write_card
-from pool_server.wire.citations import citation
-from pool_server.wire.data_use import TEXT, label_of
-from pool_server.wire.exports import PortableVersion
+from pool_server.wire.exports import PortableVersion, citation
 from pool_server.wire.models import ModelVersionResponse
 from pool_server.wire.signatures.statements import canonical_json
 from site_agent.errors import InvalidInputError, PoolAnswerError, ReleaseRefusedError
@@ -107,13 +105,7 @@ def _describe_file(name: str, file: CrateFile) -> dict[str, Any]:
 
 
 def _terms(record: PortableVersion) -> str:
-    lines = [
-        label_of(term.code)
-        + ("" if term.code == TEXT else f" ({term.code})")
-        + (f": {term.detail}" if term.detail else "")
-        + (" (inherited)" if term.inherited else "")
-        for term in record.terms
-    ]
+    lines = [term.in_words() + (" (inherited)" if term.inherited else "") for term in record.terms]
     return "\n".join(lines) or "None stated: ask the site before any use."
 
 
@@ -230,7 +222,7 @@ def record_bytes(record: PortableVersion) -> bytes:
 
 def _read_record(pool: "PoolClient", version: ModelVersionResponse) -> PortableVersion:
     """Return the record of a version that may leave, with the place of its signing."""
-    record = pool.exports.export(version.address)
+    record = pool.models.export(version.address)
     if (record.address, record.digest) != (version.address, version.digest):
         raise PoolAnswerError(
             f"{pool.endpoint} gave the record of {record.address} ({record.digest[:12]}...), asked "

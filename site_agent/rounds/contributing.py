@@ -31,12 +31,11 @@ from typing import Any
 
 from aggregators.formats import file_digest
 from aggregators.whole_file import write_whole
-from pool_server.wire.rounds import RoundResponse, RoundTerms
+from pool_server.wire.rounds import ContributionRequest, RoundResponse, RoundTerms
 from site_agent.errors import ConflictError, StalePreviewError
 from site_agent.pool.client import PoolClient
 from site_agent.pool.profiles import secure_folder
 from site_agent.pool.requests import require_field, require_same
-from site_agent.pool.resources.rounds import contribution_request
 from site_agent.rounds import contract, kinds, provenance
 from site_agent.rounds.contract import SiteData
 from site_agent.rounds.secure import require_own_result, round_folder, visit_sums
@@ -192,8 +191,9 @@ def contribute_to_round(
     contributed = _describe(round_, site, files.contribution, facts)
     contributed = replace(contributed, computed=is_new, left_out=left_out)
     if round_.secure is None:
-        request = contribution_request(
-            files.sent, site, contributed.digest, least_others=rules.least_others,
+        request = ContributionRequest(
+            site=site, size_bytes=contributed.size_bytes, digest=contributed.digest,
+            file_name=files.sent.name, least_others=rules.least_others,
             despite_withdrawal=despite_withdrawal,
         )  # fmt: skip
         contributed = replace(contributed, announcement=request.model_dump_json())

@@ -16,7 +16,6 @@ from site_agent.errors import (
     NotFoundError,
     NotLoggedInError,
     PoolUnreachableError,
-    TermsForbidError,
     WithdrawnError,
 )
 from site_agent.pool.cache import ModelCache
@@ -74,7 +73,6 @@ def plan_merge(
     *,
     weights: Sequence[float] | str | None = None,
     options: Mapping[str, Any] | None = None,
-    despite_terms: bool = False,
     despite_withdrawal: bool = False,
 ) -> MergePlan:
     """Fetch the inputs of a merge, and refuse it if the pool, terms or withdrawals forbid it.
@@ -83,14 +81,14 @@ def plan_merge(
     """
     find_method(method)
     files = model_files(caller, inputs, to_merge=True)
-    check_terms(caller, files, despite=despite_terms)
+    check_terms(caller, files)
     require_not_withdrawn(caller, local_copies(files), despite=despite_withdrawal)
     refuse_overwriting_inputs(target, [file.path for file in files])
     numbers = weights_from_label(caller, files, weights) if isinstance(weights, str) else weights
     return MergePlan(method, files, None if numbers is None else list(numbers), options or {})
 
 
-def check_terms(caller: Caller, files: Sequence[ModelFile], *, despite: bool = False) -> None:
+def check_terms(caller: Caller, files: Sequence[ModelFile]) -> None:
     """Refuse a merge that the terms of its inputs forbid, and note conditions for people to judge.
 
     Known are the terms of versions in the pool, of local files that were downloaded from it, and
@@ -105,14 +103,7 @@ def check_terms(caller: Caller, files: Sequence[ModelFile], *, despite: bool = F
             terms |= dict.fromkeys(read_terms_file(beside))
         if version is not None or beside is not None:
             inputs.append(TermsOf(file.word, tuple(terms)))
-    try:
-        notices = require_mergeable(inputs)
-    except TermsForbidError as error:
-        if not despite:
-            raise
-        caller.warn(str(error))
-        return
-    for notice in notices:
+    for notice in require_mergeable(inputs):
         caller.note(f"terms: {notice}")
 
 

@@ -14,6 +14,7 @@ from pydantic import BaseModel
 
 from pool_server.wire import evaluations, models, withdrawals
 from pool_server.wire.cards import CardRequest, CardResponse, PrivacyReceipt, ReceiptPage
+from pool_server.wire.exports import PortableVersion
 from pool_server.wire.labels import VocabularyResponse
 from pool_server.wire.names import ModelAddress
 from pool_server.wire.signatures import SignedStatement
@@ -92,6 +93,10 @@ class Models(connection.Resource):
         path = requests.version_path(address)
         response = self._pool.send("DELETE", path, params={"force": force}, repeatable=False)
         return self._pool.read(response, models.DeletionResponse)
+
+    def export(self, address: Address) -> PortableVersion:
+        """Return all that goes with a version when it leaves the pool, which records that."""
+        return self._pool.post(f"{requests.version_path(address)}/export", PortableVersion)
 
     def _act(
         self, address: Address, act: str, request: models.QuarantineRequest | None = None
@@ -199,7 +204,6 @@ class DatasetWords:
     name: str = ""
     """The site's name of the data set, never a path; made of the digest if empty."""
     split: str = ""
-    note: str = ""
 
     def __post_init__(self) -> None:
         requests.build_request(_Names, dataset=self.shown_name, split=self.split)
@@ -217,25 +221,19 @@ class Evaluations(connection.Resource):
         model: str,
         scores: "DetectionScores | LandmarkScores | GazeScores",
         dataset: DatasetWords,
-        *,
-        protocol: str = "",
-        site: str = "",
     ) -> evaluations.EvaluationResponse:
         """Post the scores of a model on the site's own data.
 
-        `model` is an address, or ``sha256:DIGEST`` of a file that the pool has; `site` is the site
-        that measured, one's own if empty. Metrics and intervals of `scores` are sent, and the
-        numbers of faces and images.
+        `model` is an address, or ``sha256:DIGEST`` of a file that the pool has. Metrics and
+        intervals of `scores` are sent, and the numbers of faces and images.
         """
         request = requests.build_request(
             evaluations.EvaluationRequest,
             model=model,
-            site=site or None,
             dataset=dataset.shown_name,
             dataset_digest=dataset.digest,
             split=dataset.split,
-            note=dataset.note,
-            protocol=protocol or scores.protocol,
+            protocol=scores.protocol,
             images=scores.images,
             faces=scores.faces,
             scores=scores_to_send(scores),

@@ -9,7 +9,6 @@ from typing import Any
 
 from aggregators.whole_file import sync_folder
 from pool_server.wire import rounds
-from pool_server.wire.exports import PortableVersion
 from pool_server.wire.merges import MergeJobPage, MergeJobResponse, MergeRequest
 from pool_server.wire.names import DIGEST_PATTERN, NAME_PATTERN, ModelAddress
 from pool_server.wire.signatures.keys import Envelope
@@ -78,14 +77,6 @@ class Uploads(connection.Resource):
         self._pool.send("DELETE", f"{_UPLOADS}/{upload_id}")
 
 
-class Exports(connection.Resource):
-    """Requests about models that leave the pool; `site_agent.releases` writes and reads them."""
-
-    def export(self, address: str) -> PortableVersion:
-        """Return all that goes with a version when it leaves the pool, which records that."""
-        return self._pool.post(f"{requests.version_path(address)}/export", PortableVersion)
-
-
 class Rounds(connection.Resource):
     """Requests about rounds; `site_agent.rounds` does a site's part in one."""
 
@@ -134,7 +125,7 @@ class Rounds(connection.Resource):
         *,
         least_others: int = rounds.DEFAULT_LEAST_OTHERS,
         despite_withdrawal: bool = False,
-        progress: Progress | None = None,
+        progress: Progress = no_progress,
     ) -> int:
         """Send a contribution file, going on where an earlier call stopped; return the bytes sent.
 
@@ -142,15 +133,11 @@ class Rounds(connection.Resource):
         `ConflictError` when it is too late or the site has contributed something else, and
         `PoolRefusedFileError` when it does not fit the round.
         """
-        report = progress or no_progress
-        digest = sending.hash_file(path, report, share=sending.HASHING_SHARE)
-        request = contribution_request(
-            path, site, digest, least_others=least_others, despite_withdrawal=despite_withdrawal
-        )
-        folder = f"{_round_path(round_id)}/contributions"
-        _, sent_bytes = sending.send_upload(
-            self._pool, path, request, report, announce=folder, uploads=f"{folder}/uploads"
-        )
+        _, sent_bytes = sending.send_file(
+            self._pool, path, f"{_round_path(round_id)}/contributions", rounds.ContributionRequest,
+            progress, site=site, file_name=path.name, least_others=least_others,
+            despite_withdrawal=despite_withdrawal,
+        )  # fmt: skip
         return sent_bytes
 
     def reply(self, round_id: str) -> bytes:
@@ -180,21 +167,6 @@ class Rounds(connection.Resource):
         )
         path = f"{_round_path(round_id)}/finish"
         return self._pool.post(path, MergeJobResponse, request, repeatable=True)
-
-
-def contribution_request(
-    path: Path, site: str, digest: str, *, least_others: int, despite_withdrawal: bool
-) -> rounds.ContributionRequest:
-    """Return the announcement of a contribution file with this digest."""
-    return requests.build_request(
-        rounds.ContributionRequest,
-        site=site,
-        size_bytes=path.stat().st_size,
-        digest=digest,
-        file_name=path.name,
-        least_others=least_others,
-        despite_withdrawal=despite_withdrawal,
-    )
 
 
 def _round_path(round_id: str) -> str:

@@ -149,7 +149,7 @@ def test_other_answers_are_compared_too(client: PoolClient, liar: LyingPool) -> 
         lambda: client.models.lineage_of_digest(second.digest),
         lambda: list(client.models.find(ModelQuery(site="site-a"))),
         lambda: client.withdrawals.preview("site-a/face@2"),
-        lambda: client.exports.export("site-a/face@2"),
+        lambda: client.models.export("site-a/face@2"),
     ]
     for ask in questions:
         with pytest.raises(PoolAnswerError, match=r"was asked for .*answered with"):
