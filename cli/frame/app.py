@@ -183,10 +183,10 @@ _PANELS = {
         ("live", "live", "Run the services of live trainings."),
         ("personal", "personal", "Show and export what your site keeps of a network."),
         ("study", "vision.study", "Compare models: alone, merged, refined, federated."),
-        ("convert", "vision.convert", "Convert a model file to another format."),
+        ("convert", "vision.files", "Convert a model file to another format."),
     ),
     "Use models": (
-        ("inspect", "vision.inspect", "Describe a model file."),
+        ("inspect", "vision.files:inspect_app", "Describe a model file."),
         ("predict", "vision.predict", "Find faces in images, or where a person looks in videos."),
         ("evaluate", "vision.evaluate", "Score models on annotated images."),
         ("privacy", "privacy", "Measure what something that left reveals."),

@@ -15,7 +15,7 @@ from cli.frame.options import Argument, DespiteFindingsOption, ForceOption, Opti
 from cli.frame.output import Invocation, Reply, TableText
 from cli.frame.settings_options import CommandSettings, SettingsOptions
 from cli.frame.values import site_names
-from cli.live import terminated_as_interrupted
+from cli.live import KitArgument, terminated_as_interrupted
 from cli.options.data import part_words
 from site_agent.datasets.gaze.check import open_gaze
 from site_agent.datasets.gaze.records import GazeSamples, angular_errors_deg
@@ -34,7 +34,6 @@ from site_agent.wording import size_words
 
 app = single()
 
-KitArgument = Annotated[Path, Argument("A folder that 'provision' made.", "KIT")]
 GazeDataOption = Annotated[
     Path, Option("The site's gaze data. They stay on this machine.", "FOLDER")
 ]

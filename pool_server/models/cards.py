@@ -28,7 +28,7 @@ from pool_server.signatures.statements import add_statement, require_resigned
 from pool_server.wire import cards
 from pool_server.wire.cards import PrivacyReceipt, receipt_lines
 from pool_server.wire.data_use import TermResponse
-from pool_server.wire.evaluations import EvaluationResponse, Score
+from pool_server.wire.evaluations import EvaluationResponse
 from pool_server.wire.exports import citation
 from pool_server.wire.models import ModelVersionResponse
 
@@ -191,15 +191,11 @@ def _body(
 
 
 def _evaluation_row(evaluation: EvaluationResponse) -> list[str]:
-    scores = ", ".join(f"{name} {_score(score)}" for name, score in evaluation.scores.items())
+    scores = ", ".join(
+        f"{name} {cards.score_text(score, '.4g')}" for name, score in evaluation.scores.items()
+    )
     images = "" if evaluation.images is None else str(evaluation.images)
     return [evaluation.site, evaluation.dataset, images, evaluation.protocol, scores]
-
-
-def _score(score: Score) -> str:
-    if score.low is None or score.high is None:
-        return f"{score.value:.4g}"
-    return f"{score.value:.4g} ({score.low:.4g} to {score.high:.4g})"
 
 
 def _term_line(term: TermResponse) -> str:

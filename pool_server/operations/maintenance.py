@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Callable, Iterator, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeVar
 
 from sqlalchemy import Connection, Engine, case, insert, or_, select, text
 from sqlalchemy.orm import Session, joinedload
@@ -29,6 +29,7 @@ from pool_server.settings import PoolSettings
 from pool_server.storage import Storage, open_storage
 from pool_server.wire.people import TokenCreatedResponse
 
+T = TypeVar("T")
 DELETED = "deleted"
 OPEN_UPLOADS = ("receiving", "checking")
 Progress = Callable[[float, str], None]
@@ -141,24 +142,12 @@ def make_admin_token(settings: PoolSettings) -> TokenCreatedResponse:
     Anyone with access to the database could change it anyway, so nothing more is required. The
     audit records it. Running servers accept the token at once.
     """
-    require_served_schema(settings)
-    database = Database.open(settings)
-    try:
-        token, secret = write_with_retry(database, recover_admin)
-    finally:
-        database.close()
-    return with_secret(token, secret)
+    return with_secret(*_write_offline(settings, recover_admin))
 
 
 def login_link(settings: PoolSettings, url: str, secret: str) -> str:
     """Return an address that logs a browser in once, with the rights of the token."""
-    database = Database.open(settings)
-    try:
-        link = write_with_retry(
-            database, lambda session: make_login_link(session, find_token(session, secret))
-        )
-    finally:
-        database.close()
+    link = _write_offline(settings, lambda s: make_login_link(s, find_token(s, secret)))
     return f"{url}/login?link={link}"
 
 
@@ -167,13 +156,16 @@ def admin_login_link(settings: PoolSettings, url: str) -> str:
 
     Raises `StartError`: no admin's token is valid.
     """
+    return f"{url}/login?link={_write_offline(settings, _make_admin_link)}"
+
+
+def _write_offline(settings: PoolSettings, act: Callable[[Session], T]) -> T:
     require_served_schema(settings)
     database = Database.open(settings)
     try:
-        link = write_with_retry(database, _make_admin_link)
+        return write_with_retry(database, act)
     finally:
         database.close()
-    return f"{url}/login?link={link}"
 
 
 def _make_admin_link(session: Session) -> str:

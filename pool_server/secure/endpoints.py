@@ -9,7 +9,7 @@ from fastapi import APIRouter, Path, Query, Response
 from sqlalchemy.orm import Session
 
 from pool_server.database import records
-from pool_server.database.engine import write_with_retry
+from pool_server.database.engine import count_rows, write_with_retry
 from pool_server.errors import ConflictError, MissingError
 from pool_server.http.audit import record_act
 from pool_server.http.file_response import CONTENT_RESPONSES, send_content
@@ -53,7 +53,7 @@ def admit_file(
         return parts.storage.has_content(known.digest)
     of_session = records.SecureFileRecord.session_id == board_session.id
     of_site = records.SecureFileRecord.site_id == upload.site_id
-    if service.count_rows(session, of_session, of_site) >= MOST_FILES:
+    if count_rows(session, of_session, of_site) >= MOST_FILES:
         raise ConflictError(
             f"site {offer.site!r} has sent {MOST_FILES} files to session {board_session.key}, "
             "which is the most allowed",

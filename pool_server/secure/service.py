@@ -12,9 +12,10 @@ from datetime import datetime, timedelta
 from functools import cache
 from typing import TypeVar
 
-from sqlalchemy import ColumnElement, Select, delete, func, select, update
+from sqlalchemy import Select, delete, func, select, update
 from sqlalchemy.orm import Session, joinedload, selectinload
 
+from pool_server.database.engine import count_rows
 from pool_server.database.records import (
     RoundRecord,
     SecureFileRecord,
@@ -234,11 +235,6 @@ def select_sessions(site_id: int | None, round_key: str | None) -> Select[Secure
         rounds = select(RoundRecord.id).where(RoundRecord.key == round_key)
         query = query.where(SecureSessionRecord.round_id.in_(rounds))
     return query
-
-
-def count_rows(session: Session, *conditions: ColumnElement[bool]) -> int:
-    """Return the number of rows of one table that meet all conditions."""
-    return session.scalar(select(func.count()).where(*conditions)) or 0
 
 
 def read_page(

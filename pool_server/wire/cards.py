@@ -417,8 +417,8 @@ def receipt_lines(receipt: PrivacyReceipt) -> tuple[list[str], list[list[str]]]:
     return sentences, rows
 
 
-def score_text(score: Score) -> str:
-    """Return a score with its interval, of at most 19 characters."""
+def score_text(score: Score, form: str = ".2f") -> str:
+    """Return a score with its interval, usually of at most 19 characters."""
     if score.low is None or score.high is None:
-        return f"{score.value:.2f}"
-    return f"{score.value:.2f} ({score.low:.2f} to {score.high:.2f})"
+        return f"{score.value:{form}}"
+    return f"{score.value:{form}} ({score.low:{form}} to {score.high:{form}})"

@@ -1,17 +1,29 @@
-"""``poolctl convert``: write a model in another format."""
+"""``poolctl inspect`` and ``convert``: describe a model file, or write it in another format."""
 
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from aggregators.formats import FORMATS, default_format, read_model, recognise, write_model
+from aggregators.formats import (
+    FORMATS,
+    default_format,
+    file_digest,
+    fingerprint,
+    read_model,
+    recognise,
+    write_model,
+)
 from aggregators.formats.registry import convert_model
-from aggregators.models import FhogDetector, Model
+from aggregators.methods import merge_keys
+from aggregators.models import FhogDetector, ForestEnsemble, Model, ShapePredictor
 from cli.frame import options
 from cli.frame.existing_files import place_for_model, refuse_inputs, require_free
-from cli.frame.output import Invocation, Reply
-from site_agent.wording import size_words
+from cli.frame.output import Invocation, Reply, TableText
+from site_agent.datasets.part_order import group_of_shape
+from site_agent.pool.sidecars import Sidecars
+from site_agent.wording import count_words, size_words
 
 app = options.single()
+inspect_app = options.single()
 
 
 @options.command(
@@ -100,3 +112,77 @@ def _remarks(content: Model, made: Model, format_name: str) -> list[str]:
     if not FORMATS[format_name].exact:
         remarks.append(f"{format_name} rounds: the model cannot be made again from it exactly")
     return remarks
+
+
+# ``poolctl inspect``.
+@options.command(inspect_app, "inspect", "inspect siteA.dat", "inspect site-a/face-68@2 --json")
+def inspect(
+    invocation: Invocation,
+    model: Annotated[str, options.Argument("A model of any format.", "FILE|ADDRESS")],
+) -> Reply:
+    """Describe a model file: format, fingerprint, and methods that can merge it.
+
+    The format is recognised by the content, not by the name. A method can merge two models if their
+    keys for it are equal.
+    """
+    file = invocation.model_file(model)
+    model_format = recognise(file.path)
+    with invocation.progress(f"read {model}") as report:
+        content = read_model(file.path)
+        report(0.6, "digest")
+        digest = file_digest(file.path)
+    prints = dict(fingerprint(content))
+    keys = merge_keys(prints)
+    data: dict[str, Any] = {
+        "path": file.path,
+        "address": file.version.address if file.version is not None else None,
+        "format": model_format.name,
+        "digest": digest,
+        "size_bytes": file.path.stat().st_size,
+        "fingerprint": prints,
+        "merge_keys": keys,
+        "landmark_group": _landmark_group(content),
+    }
+    return Reply(data, _text(data, file.path), [digest])
+
+
+def _text(data: dict[str, Any], path: Path) -> list[str | TableText]:
+    prints = data["fingerprint"]
+    rows = [
+        ["file", str(data["address"] or data["path"])],
+        ["kind", f"{prints.get('kind')} ({data['format']})"],
+        ["sha256", data["digest"]],
+        ["size", f"{size_words(data['size_bytes'])} ({data['size_bytes']} bytes)"],
+        *[
+            [key.replace("_", " "), _short(value)]
+            for key, value in prints.items()
+            if key not in {"kind", "format"}
+        ],
+    ]
+    if data["landmark_group"]:
+        rows.append(["landmarks", f"{data['landmark_group']}, by the mean shape"])
+    sidecars = Sidecars.read(path, data["digest"])
+    if sidecars.recipe is not None:
+        count = len(sidecars.recipe.get("inputs", []))
+        rows.append(["recipe", f"{sidecars.recipe_file}: {count_words(count, 'model')}"])
+    name = data["address"] or path.name
+    methods = ", ".join(data["merge_keys"])
+    verdict = f"{name} is a model of kind {prints.get('kind')}; "
+    verdict += f"it merges by {methods}." if methods else "no method merges it."
+    return [verdict, TableText(["what", "value"], rows)]
+
+
+def _landmark_group(content: Model) -> str | None:
+    """Return the group of the 68 landmarks that a model places, where it places just one."""
+    if isinstance(content, ForestEnsemble):
+        content = content.members[0]
+    if not isinstance(content, ShapePredictor):
+        return None
+    return group_of_shape(content.initial_shape)
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, dict):
+        return f"{len(value)} entries"
+    text = str(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."
