@@ -72,20 +72,9 @@ settings_app = single()
 SETTINGS_OF_COMMANDS = {
     "train hog-svm": "cli.vision.train:HOG_SVM_SETTINGS",
     "train ert": "cli.vision.train:ERT_SETTINGS",
-    "train network gaze": "cli.vision.train_networks:NETWORK_SETTINGS",
-    "train network saliency": "cli.vision.train_networks:NETWORK_SETTINGS",
-    "train network cross-encoder": "cli.vision.train_networks:NETWORK_SETTINGS",
-    "train network gaze-head": "cli.vision.train_networks:NETWORK_SETTINGS",
+    "train network KIND": "cli.vision.train_networks:NETWORK_SETTINGS",
     "refine": "cli.merge.refine:REFINEMENT_SETTINGS",
-    "study landmarks": "cli.vision.study:SETTINGS",
-    "study detectors": "cli.vision.study:SETTINGS",
-    "study gaze": "cli.vision.study:SETTINGS",
-    "study gaze-paper": "cli.vision.study:SETTINGS",
-    "study gaze-tuning": "cli.vision.study:SETTINGS",
-    "study cross-encoder": "cli.vision.study:SETTINGS",
-    "study egocentric": "cli.vision.study:SETTINGS",
-    "study privacy": "cli.vision.study:SETTINGS",
-    "study split": "cli.vision.study:SETTINGS",
+    "study KIND": "cli.vision.study:SETTINGS",
     "dataset check": "site_agent.training.detector_plan:HOG_SVM_DEFAULTS",
     "dataset convert": "cli.dataset.change:READING_SETTINGS",
     "evaluate": "cli.vision.evaluate:EVALUATION_SETTINGS",
@@ -96,12 +85,9 @@ SETTINGS_OF_COMMANDS = {
     "split simulate": "cli.split.live:PLAN_SETTINGS",
     "privacy probe": "cli.privacy:SMASHED_SETTINGS",
     "blink": "cli.blink.inputs:ANALYSIS_SETTINGS",
-    "dataset draw faces": "site_agent.datasets.synthetic.drawing:KINDS",
-    "dataset draw eyes": "site_agent.datasets.synthetic.drawing:KINDS",
-    "dataset draw clips": "site_agent.datasets.synthetic.drawing:KINDS",
-    "dataset draw video": "site_agent.datasets.synthetic.drawing:KINDS",
+    "dataset draw KIND": "site_agent.datasets.synthetic.drawing:KINDS",
 }
-"""The settings of each command, or a table of settings by the command's last word."""
+"""The settings of each command; of one with a KIND, a table of settings by kind."""
 
 
 @command(
@@ -121,18 +107,22 @@ def settings(
 
     Change the settings you need, delete the rest, and give the file to the command with --settings.
     """
-    name = " ".join(command_words)
-    if name not in SETTINGS_OF_COMMANDS:
+    name, kind = " ".join(command_words), command_words[-1]
+    of_kind = " ".join([*command_words[:-1], "KIND"])
+    place = SETTINGS_OF_COMMANDS.get(name) or SETTINGS_OF_COMMANDS.get(of_kind)
+    if place is None:
         known = ", ".join(SETTINGS_OF_COMMANDS)
         raise UsageError(f"{name!r} has no settings; expected one of {known}")
     # Settings that need an extra are read only when asked for.
-    module, variable = SETTINGS_OF_COMMANDS[name].split(":")
+    module, variable = place.split(":")
     declared = getattr(import_module(module), variable)
     if callable(declared):
         example: Reply = declared()
         return example
     if isinstance(declared, Mapping):
-        declared = declared[command_words[-1]]
+        if kind not in declared:
+            raise UsageError(f"KIND {kind!r}: expected one of {', '.join(declared)}")
+        declared = declared[kind]
     if not isinstance(declared, CommandSettings):
         declared = CommandSettings(getattr(declared, "settings", declared))
     return declared.reply()

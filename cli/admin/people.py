@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from cli.frame.errors import UsageError
 from cli.frame.options import Argument, DryRunOption, Option, YesOption, command, group
 from cli.frame.output import Invocation, Reply, TableText, listing
-from pool_server.wire.people import SCOPES, InvitationResponse, TokenResponse, UserResponse
+from pool_server.wire.people import SCOPES, InvitationResponse, Role, TokenResponse, UserResponse
 from site_agent.errors import NotFoundError
 from site_agent.pool.profiles import is_this_machine
 from site_agent.pool.storage_connection import address_with_pin
@@ -18,8 +18,7 @@ app = group("Let people and machines in, change their roles, shut them out.")
 
 UserArgument = Annotated[str, Argument("As 'poolctl admin people ls' shows it.", "SITE/USER")]
 RoleOption = Annotated[
-    Literal["viewer", "contributor", "curator", "admin"],
-    Option("Each role includes the ones before it; see 'poolctl admin people ls roles'."),
+    Role, Option("Each role includes the ones before it; see 'poolctl admin people ls roles'.")
 ]
 PoolWideOption = Annotated[bool, Option("The role holds for every site (pool admins only).")]
 
@@ -278,8 +277,7 @@ def change(
     display_name: Annotated[str | None, Option("The user's full name.")] = None,
     email: Annotated[str | None, Option("The user's e-mail; the pool sends no mail.")] = None,
     role: Annotated[
-        Literal["viewer", "contributor", "curator", "admin"] | None,
-        Option("The new role; see 'poolctl admin people ls roles'."),
+        Role | None, Option("The new role; see 'poolctl admin people ls roles'.")
     ] = None,
     pool_wide: Annotated[
         bool | None,

@@ -72,23 +72,19 @@ def batch(
     chosen = prepared.sessions
     engine.refuse_redo(redo=redo)
     studies: list[StudySummary] = []
-    try:
-        with invocation.progress(f"batch {output.name}") as report:
-            result = run_batch(
-                chosen,
-                output,
-                settings=settings_of_all,
-                workers=engine.workers,
-                share=engine.chosen_share,
-                redo=redo,
-                addresses=prepared.addresses,
-                on_outcome=lambda outcome: _note_outcome(invocation, outcome),
-                gather=lambda records: studies.append(write_study(output, records)),
-                progress=report,
-            )
-    except KeyboardInterrupt:
-        invocation.note("Finished sessions are complete; run the same command again to continue.")
-        raise
+    with invocation.progress(f"batch {output.name}") as report:
+        result = run_batch(
+            chosen,
+            output,
+            settings=settings_of_all,
+            workers=engine.workers,
+            share=engine.chosen_share,
+            redo=redo,
+            addresses=prepared.addresses,
+            on_outcome=lambda outcome: _note_outcome(invocation, outcome),
+            gather=lambda records: studies.append(write_study(output, records)),
+            progress=report,
+        )
     if result.elsewhere:
         return reply_of_share(output, result.elsewhere, len(result.records), "session")
     (study,) = studies

@@ -33,9 +33,35 @@ def progress_bar(title: str, *, shown: bool) -> Iterator[Report]:
     if not shown:
         yield _silent
         return
-    from cli.frame.progress import show_bar
+    # Only here: most commands end before it is loaded.
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+    from rich.table import Column
 
-    with show_bar(title) as report:
+    console = Console(stderr=True)
+    bar = Progress(
+        TextColumn("{task.description}"),
+        BarColumn(40 if console.width > 100 else 8),
+        TaskProgressColumn(),
+        TimeElapsedColumn(),
+        # A narrow terminal cuts the end of the text, never the title.
+        TextColumn(
+            "{task.fields[words]}", markup=False, table_column=Column(no_wrap=True, ratio=1)
+        ),
+        console=console,
+        expand=True,
+        transient=True,
+    )
+    with bar:
+        task = bar.add_task(title, total=1.0, words="")
+
+        def report(fraction: float | None, text: str) -> None:
+            text = printable(text, sys.stderr)
+            if fraction is None:
+                bar.update(task, total=None, words=text)
+            else:
+                bar.update(task, total=1.0, completed=fraction, words=text)
+
         yield report
 
 

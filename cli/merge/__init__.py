@@ -64,7 +64,7 @@ def merge(
     how.require_consistent()
     _require_fitting(how, here, place, version)
     from cli.merge.central import merge_on_pool
-    from cli.merge.replaying import ReplayRequest, replay_merge
+    from cli.merge.replaying import replay_merge
 
     if place.name:
         return merge_on_pool(invocation, arguments or [], how, place, version)
@@ -72,12 +72,8 @@ def merge(
         if here.output_format:
             raise UsageError("--replay takes method, weights and options from the recipe")
         return replay_merge(
-            invocation,
-            ReplayRequest(
-                how.replay, arguments or [], how.without, here.output, here.force,
-                version.despite_withdrawal,
-            ),
-        )  # fmt: skip
+            invocation, arguments or [], how, here, despite_withdrawal=version.despite_withdrawal
+        )
     return _merge_here(invocation, arguments or [], how, here, version)
 
 

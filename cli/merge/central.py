@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Sequence
-from typing import Annotated, Literal
+from typing import Annotated
 
 from aggregators import Recipe, find_method
 from aggregators.methods import RecipeInput, RecipeMethod
@@ -11,7 +11,7 @@ from cli.frame.options import Argument, LimitOption, Option, command, single
 from cli.frame.output import Invocation, Reply, TableText, listing
 from cli.options.merging import MergeOptions, PoolMergeOptions
 from cli.options.versions import NewVersionOptions, question_label_keys
-from pool_server.wire.merges import MergeJobResponse
+from pool_server.wire.merges import MergeJobResponse, MergeJobState
 from pool_server.wire.models import ModelVersionResponse
 from site_agent.pool.client import PoolClient, parse_address
 from site_agent.tasks.model_files import SUFFIX_OF_FORMAT, is_address, whole_id
@@ -71,10 +71,7 @@ def merges(
     merge_id: Annotated[str, Argument("Show this merge only.", "[MERGE]")] = "",
     *,
     cancel: Annotated[bool, Option("Cancel the merge. A finished one does not change.")] = False,
-    state: Annotated[
-        Literal["queued", "running", "finished", "failed", "cancelled"] | None,
-        Option("Only merges in this state."),
-    ] = None,
+    state: Annotated[MergeJobState | None, Option("Only merges in this state.")] = None,
     limit: LimitOption = 50,
 ) -> Reply:
     """List the merges on the pool that your site started, newest first; show or cancel one.

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,8 @@ from aggregators.methods.networks import state_path
 from cli.frame.errors import InputMissingError, UsageError
 from cli.frame.existing_files import place_for_model
 from cli.frame.output import Invocation, Reply
+from cli.merge import MergeHere
+from cli.options.merging import MergeOptions
 from pool_server.wire.models import ROUND_FILES, SECURE_SUM
 from site_agent.errors import InvalidInputError
 from site_agent.pool.client import PoolClient
@@ -33,75 +35,50 @@ from site_agent.wording import count_words, size_words
 _SHORTEST_DIGEST = 4
 
 
-@dataclass(frozen=True)
-class ReplayRequest:
-    """A request of the command line.
+def replay_merge(
+    invocation: Invocation,
+    places: Sequence[str],
+    how: MergeOptions,
+    here: MergeHere,
+    *,
+    despite_withdrawal: bool,
+) -> Reply:
+    """Make a merged model again, after those of its inputs that must be made again.
 
-    `recipe`: A recipe file, or the address of a merged model in the pool. `names`: Files and
-    addresses in which to look for inputs. `without`: Addresses, or the starts of digests. `output`:
-    Where to write the model.
+    `places`: Files and addresses in which to look for inputs.
     """
-
-    recipe: str
-    names: Sequence[str]
-    without: Sequence[str] = ()
-    output: Path | None = None
-    force: bool = False
-    despite_withdrawal: bool = False
-
-
-@dataclass(frozen=True)
-class _Search:
-    """The places where recipes and files are looked for."""
-
-    family: Family
-    sources: RecipeSources
-    finder: InputFinder
-    pool: PoolClient
-
-
-def replay_merge(invocation: Invocation, request: ReplayRequest) -> Reply:
-    """Make a merged model again, after those of its inputs that must be made again."""
     with invocation.pool() as pool:
-        recipe, folder = _find_recipe(pool, request.recipe)
-        target = choose_target(request.output, recipe.output.format if recipe.output else "")
-        beside = [Path(word).parent for word in request.names if Path(word).is_file()]
+        recipe, folder = _find_recipe(pool, how.replay)
+        target = choose_target(here.output, recipe.output.format if recipe.output else "")
+        beside = [Path(word).parent for word in places if Path(word).is_file()]
         sources = RecipeSources([folder, *beside], pool.models)
-        family = Family.collect(recipe, sources) if request.without else Family(recipe)
-        finder = InputFinder(invocation, folder, request.names, family, sources=sources, pool=pool)
-        search = _Search(family, sources, finder, pool)
-        act = _replay_without if request.without else _replay_exactly
-        return act(invocation, request, search, target)
+        family = Family.collect(recipe, sources) if how.without else Family(recipe)
+        finder = InputFinder(invocation, folder, places, family, sources=sources, pool=pool)
+        if how.without:
+            left_out = _digests_to_leave_out(family, sources, pool, how.without)
+            plan = plan_rebuild(family, left_out)
+            kept = [digest for step in plan.steps for digest in step.kept]
+            _require_inputs(invocation, family, kept, despite=despite_withdrawal)
+            if sources.silence:
+                invocation.note(f"only recipes on this machine were used: {sources.silence}")
+            names = _Names(target, plan, sources)
+            return _rebuild(invocation, plan, finder, names, force=here.force)
+        _require_inputs(invocation, family, recipe.input_digests, despite=despite_withdrawal)
+        with (
+            place_for_model(target, force=here.force) as place,
+            invocation.progress(f"replay {recipe.method.name}") as report,
+        ):
+            merged = replay(recipe, finder.find, place, progress=report)
+        return merged_reply(invocation, merged, target)
 
 
-def _replay_exactly(
-    invocation: Invocation, request: ReplayRequest, search: _Search, target: Path
+def _rebuild(
+    invocation: Invocation, plan: RebuildPlan, finder: InputFinder, names: "_Names", *, force: bool
 ) -> Reply:
-    recipe = search.family.root
-    _require_inputs(invocation, request, search.family, recipe.input_digests)
-    with (
-        place_for_model(target, force=request.force) as place,
-        invocation.progress(f"replay {recipe.method.name}") as report,
-    ):
-        merged = replay(recipe, search.finder.find, place, progress=report)
-    return merged_reply(invocation, merged, target)
-
-
-def _replay_without(
-    invocation: Invocation, request: ReplayRequest, search: _Search, target: Path
-) -> Reply:
-    family, sources = search.family, search.sources
-    left_out = _digests_to_leave_out(family, sources, search.pool, request.without)
-    plan = plan_rebuild(family, left_out)
-    kept = [digest for step in plan.steps for digest in step.kept]
-    _require_inputs(invocation, request, family, kept)
-    if sources.silence:
-        invocation.note(f"only recipes on this machine were used: {sources.silence}")
-    names = _Names(target, plan, sources)
     with ExitStack() as stack:
         # A file left by an earlier call is the same model, and in nobody's way.
         places = {
-            path: stack.enter_context(place_for_model(path, force=request.force))
+            path: stack.enter_context(place_for_model(path, force=force))
             for path in map(names.path_of, plan.steps)
         }
         report = stack.enter_context(
@@ -109,8 +86,8 @@ def _replay_without(
         )
         made = carry_out(
             plan,
-            search.finder.find,
-            places[target],
+            finder.find,
+            places[names.target],
             name_of=lambda step: places[names.path_of(step)],
             progress=report,
         )
@@ -119,12 +96,12 @@ def _replay_without(
         replace(rebuilt, path=path, recipe_file=recipe_path(path))
         for rebuilt, path in zip(made, paths, strict=True)
     ]
-    reply = merged_reply(invocation, made[-1].merged, target)
+    reply = merged_reply(invocation, made[-1].merged, names.target)
     return _with_story(reply, plan, made, names)
 
 
 def _require_inputs(
-    invocation: Invocation, request: ReplayRequest, family: Family, digests: Sequence[str]
+    invocation: Invocation, family: Family, digests: Sequence[str], *, despite: bool
 ) -> None:
     """Ask the pool about the inputs: the cache may hold versions withdrawn since."""
     mentions = family.entries()
@@ -134,7 +111,7 @@ def _require_inputs(
         name = next(filter(None, names), digest[:12])
         # A path with the scheme would lose one of its slashes.
         files.append(LocalFile(Path(name.removeprefix("pool://")), digest))
-    require_not_withdrawn(invocation, files, despite=request.despite_withdrawal)
+    require_not_withdrawn(invocation, files, despite=despite)
 
 
 def _digests_to_leave_out(
@@ -186,7 +163,7 @@ class _Names:
     """The names of the files that must be made before the one that was asked for."""
 
     def __init__(self, target: Path, plan: RebuildPlan, sources: RecipeSources) -> None:
-        self._target = target
+        self.target = target
         self._sources = sources
         self._paths: dict[str, Path] = {}
         names: dict[str, str | None] = {}
@@ -203,7 +180,7 @@ class _Names:
             self._paths[step.old] = path
 
     def path_of(self, step: Step) -> Path:
-        return self._paths.get(step.old, self._target)
+        return self._paths.get(step.old, self.target)
 
     def old_name(self, digest: str) -> str:
         """Return the name of a file that is replaced."""
@@ -226,23 +203,17 @@ def _with_story(reply: Reply, plan: RebuildPlan, made: Sequence[Rebuilt], names:
     left_out = [entry.address or entry.file_name or entry.digest[:12] for entry in plan.left_out]
     lines = [f"without {', '.join(left_out)}"]
     lines += [f"{entry.path} takes the place of {names.old_name(entry.step.old)}" for entry in made]
-    lines += _refinement_lines(plan)
+    if plan.unrefined:
+        lines.append(
+            "it is not refined: what sites contributed fits only the old base; after the upload, "
+            "refine it again: poolctl rounds start --base ADDRESS"
+        )
     if len(made) > 1:
         lines.append("upload them in this order, so that the pool links each as a successor")
     assert isinstance(reply.text, Sequence), "the text of merged_reply is a list of lines"
     data = {**reply.data, "made": items}
     data["left_out"] = [entry.model_dump() for entry in plan.left_out]
     return Reply(data, [*reply.text, *lines], [str(entry.path) for entry in made])
-
-
-def _refinement_lines(plan: RebuildPlan) -> list[str]:
-    """Report that a model lost its refinement, and how to repeat it."""
-    if not plan.unrefined:
-        return []
-    return [
-        "it is not refined: what sites contributed fits only the old base; after the upload, "
-        "refine it again: poolctl rounds start --base ADDRESS"
-    ]
 
 
 def merged_reply(invocation: Invocation, merged: Merged, target: Path) -> Reply:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from aggregators.methods.round_options import protection_of
 from aggregators.methods.sub_models import cap_samples
@@ -26,7 +26,7 @@ from cli.merge import contributions
 from cli.merge.contributions import RoundArgument, whole_round
 from cli.options.data import ProtectionOption
 from cli.options.merging import MethodOption, method_options
-from pool_server.wire.rounds import RoundResponse, RoundTerms, SecureTerms
+from pool_server.wire.rounds import RoundResponse, RoundState, RoundTerms, SecureTerms
 from site_agent.pool.profiles import secure_folder
 from site_agent.rounds.finishing import finish_round, moment_words, round_verdict
 from site_agent.rounds.kinds import find_site_part
@@ -138,10 +138,7 @@ def ls(
     invocation: Invocation,
     round_id: Annotated[str, Argument("Show this round only.", "[ROUND]")] = "",
     *,
-    state: Annotated[
-        Literal["open", "closed", "finished", "expired", "cancelled"] | None,
-        Option("Only rounds in this state."),
-    ] = None,
+    state: Annotated[RoundState | None, Option("Only rounds in this state.")] = None,
     limit: LimitOption = 50,
 ) -> Reply:
     """List the rounds that your site takes part in, newest first, or show one with its sites."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 from aggregators.formats import fingerprint, read_model
 from aggregators.methods import find_method, merge_keys
@@ -16,7 +16,7 @@ from cli.frame.options import Argument, LimitOption, Option, command, group
 from cli.frame.output import Invocation, Reply, TableText, listing
 from cli.models import descriptions as models_words
 from cli.models import exchange, records, sharing, withdrawals
-from pool_server.wire.models import ModelVersionResponse
+from pool_server.wire.models import ModelVersionResponse, StateChoice
 from site_agent.errors import SignatureError
 from site_agent.pool.client import ModelQuery, PoolClient
 from site_agent.pool.profiles import is_offline
@@ -49,7 +49,7 @@ class ModelFilter:
         str, Option("Only models that can be merged with this one.", "FILE|ADDRESS")
     ] = ""
     state: Annotated[
-        Literal["draft", "available", "quarantined", "withdrawn", "any", "waiting"] | None,
+        StateChoice | None,
         Option(
             "State of the versions. Default: available ones, and your own drafts. waiting: "
             "those that wait for a curator."

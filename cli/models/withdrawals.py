@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from cli.frame import errors, options
 from cli.frame.output import Invocation, Reply, TableText
-from pool_server.wire.withdrawals import WithdrawalPreview, WithdrawalResponse
+from pool_server.wire.withdrawals import WithdrawalPreview, WithdrawalReason, WithdrawalResponse
 from site_agent.errors import writing_to
 from site_agent.plain_json import json_bytes
 from site_agent.pool.cache import ModelCache
@@ -33,7 +33,7 @@ def withdraw(
     address: options.VersionArgument,
     *,
     reason: Annotated[
-        Literal["consent-withdrawn", "licence", "security", "quality", "data-error", "other"],
+        WithdrawalReason,
         options.Option(
             "The first three stop all downloads of the file; the others add a warning. A "
             "version in quarantine is never given out."

@@ -4,7 +4,7 @@ import math
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from cli.frame.errors import UsageError
 from cli.frame.options import DespiteWithdrawalOption, LabelOption, Option
@@ -12,10 +12,10 @@ from cli.frame.output import Invocation
 from cli.frame.values import key_value_pairs
 from pool_server.wire.data_use import Term
 from pool_server.wire.data_use_rules import today_utc
+from pool_server.wire.models import Visibility
 
 VisibilityOption = Annotated[
-    Literal["private", "sites", "consortium"] | None,
-    Option("Who sees it: your own site, listed sites, or all sites."),
+    Visibility | None, Option("Who sees it: your own site, listed sites, or all sites.")
 ]
 
 MetricOption = Annotated[Sequence[str], Option("A score that you measured.", "KEY=NUMBER")]

@@ -107,7 +107,21 @@ class PostOptions:
             )
         findings = f"{self.split}-despite-findings".removeprefix("-")
         split = findings if scored.despite else self.split
-        return _post(invocation, scored.models, scored.measured, self.dataset_name, split)
+        dataset = DatasetWords(scored.measured, self.dataset_name, split)
+        posted = []
+        unknown: NotFoundError | None = None
+        with invocation.pool() as pool:
+            for model in scored.models:
+                try:
+                    posted.append(
+                        pool.evaluations.post(f"sha256:{model.digest}", model.scores, dataset)
+                    )
+                except NotFoundError as error:
+                    invocation.warn(f"{model.name}: not posted: {error}")
+                    unknown = error
+        if unknown is not None and not posted:
+            raise unknown
+        return posted
 
 
 @command(
@@ -248,7 +262,12 @@ def _files(
     invocation: Invocation, names: Sequence[str], posting: PostOptions, *, networks: bool = False
 ) -> list[ModelFile]:
     files = invocation.model_files(names)
-    _require_networks(files, expected=networks)
+    for file in files:
+        if (recognise(file.path).name in NETWORK_FORMATS) != networks:
+            what = "only networks can" if networks else "networks cannot"
+            raise UsageError(
+                f"{file.word}: {what} be evaluated on {'gaze data' if networks else 'faces'}"
+            )
     posting.check(invocation)
     return files
 
@@ -292,36 +311,6 @@ def _score_on_gaze(
     trained_on = gaze.warn_of_training_samples(invocation, files, samples, digests, lineages)
     measured = join_digests(person_digests(samples))
     return Scored(files, scored_models(files, scores), measured, trained_on, sound.despite)
-
-
-def _post(
-    invocation: Invocation, models: Sequence[ScoredModel], digest: str, name: str, split: str
-) -> list[EvaluationResponse]:
-    """Send the scores of those models that the pool has; name the others."""
-    dataset = DatasetWords(digest, name, split)
-    posted = []
-    unknown: NotFoundError | None = None
-    with invocation.pool() as pool:
-        for model in models:
-            try:
-                posted.append(
-                    pool.evaluations.post(f"sha256:{model.digest}", model.scores, dataset)
-                )
-            except NotFoundError as error:
-                invocation.warn(f"{model.name}: not posted: {error}")
-                unknown = error
-    if unknown is not None and not posted:
-        raise unknown
-    return posted
-
-
-def _require_networks(files: Sequence[ModelFile], *, expected: bool) -> None:
-    for file in files:
-        if (recognise(file.path).name in NETWORK_FORMATS) != expected:
-            what = "only networks can" if expected else "networks cannot"
-            raise UsageError(
-                f"{file.word}: {what} be evaluated on {'gaze data' if expected else 'faces'}"
-            )
 
 
 def _refuse_face_options(settings: EvaluationSettings, *, per_image: bool) -> None:

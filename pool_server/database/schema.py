@@ -61,7 +61,6 @@ class SchemaChange:
 
 def migration_settings(connection: Connection | None = None) -> Config:
     """Return Alembic's configuration for the installed `migrations` package."""
-
     config = Config()
     config.set_main_option("script_location", str(Path(migrations.__path__[0])).replace("%", "%%"))
     config.attributes["connection"] = connection

@@ -25,13 +25,12 @@ from sqlalchemy import func, select
 from sqlalchemy.exc import SQLAlchemyError
 
 from pool_server.database.engine import Database
-from pool_server.database.records import MergeJobRecord, UploadRecord, kept_files
+from pool_server.database.records import OPEN_UPLOADS, MergeJobRecord, UploadRecord, kept_files
 from pool_server.errors import PoolError
 from pool_server.http.paths import API_PREFIX
 from pool_server.storage import Storage
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
-OPEN_UPLOADS = ("receiving", "checking")
 OPEN_MERGES = ("queued", "running")
 ENDED_MERGES = ("finished", "failed", "cancelled")
 UNKNOWN_ROUTE = "unknown"

@@ -92,7 +92,6 @@ class LineReport:
 
 def run(plan: Mapping[str, Any]) -> dict[str, Any]:
     """Merge the inputs of a plan, by the very function that sites merge with."""
-
     inputs = plan["inputs"]
     try:
         merged = merge(

@@ -78,7 +78,6 @@ def find_unknown_variables(environment: Mapping[str, str]) -> Iterator[Finding]:
 
 
 def _nearest(field: str) -> str:
-
     [*close] = difflib.get_close_matches(field, pool_settings.PoolSettings.model_fields, 1)
     return f" (did you mean {close[0]}?)" if close else ""
 

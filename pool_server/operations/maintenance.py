@@ -12,6 +12,7 @@ from sqlalchemy.orm import Session, joinedload
 from pool_server.database import records
 from pool_server.database.engine import Database, write_with_retry
 from pool_server.database.records import (
+    OPEN_UPLOADS,
     ModelRecord,
     ModelVersionRecord,
     RoundContributionRecord,
@@ -19,19 +20,20 @@ from pool_server.database.records import (
     SecureFileRecord,
     SecureSessionRecord,
     SiteRecord,
+    UploadRecord,
+    kept_files,
 )
 from pool_server.database.schema import require_served_schema
 from pool_server.errors import ContentMissingError, StartError, StorageFailedError
 from pool_server.http.identity import find_token
 from pool_server.people.browser_sessions import make_login_link
 from pool_server.people.tokens import recover_admin, with_secret
+from pool_server.registry.access import DELETED
 from pool_server.settings import PoolSettings
 from pool_server.storage import Storage, open_storage
 from pool_server.wire.people import TokenCreatedResponse
 
 T = TypeVar("T")
-DELETED = "deleted"
-OPEN_UPLOADS = ("receiving", "checking")
 Progress = Callable[[float, str], None]
 """Takes the share done, from 0 to 1, and the present activity."""
 
@@ -69,16 +71,14 @@ def known_files(connection: Connection) -> dict[str, int]:
 
     Those of versions that are not deleted, of rounds, and of secure sessions.
     """
-    rows = connection.execute(records.kept_files())
+    rows = connection.execute(kept_files())
     return {row.digest: row.size_bytes for row in rows}
 
 
 def arriving_files(connection: Connection) -> set[str]:
     """Return the digests of files that are on their way in."""
     return set(
-        connection.scalars(
-            select(records.UploadRecord.digest).where(records.UploadRecord.state.in_(OPEN_UPLOADS))
-        )
+        connection.scalars(select(UploadRecord.digest).where(UploadRecord.state.in_(OPEN_UPLOADS)))
     )
 
 

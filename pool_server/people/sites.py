@@ -21,6 +21,7 @@ from sqlalchemy.orm import Session, contains_eager
 
 from pool_server.database.engine import count_rows
 from pool_server.database.records import (
+    OPEN_UPLOADS,
     ModelRecord,
     ModelVersionRecord,
     RoundContributionRecord,
@@ -48,8 +49,6 @@ from pool_server.wire.people import (
     UserList,
     UserResponse,
 )
-
-UNDER_WAY = ("receiving", "checking")
 
 
 def describe_usage(session: Session, caller: Caller) -> UsageResponse:
@@ -165,7 +164,7 @@ def files_under_way() -> Subquery:
     """Return (site_id, digest, size_bytes) of every file that is being uploaded, once."""
     return (
         select(UploadRecord.site_id, UploadRecord.digest, UploadRecord.size_bytes)
-        .where(UploadRecord.state.in_(UNDER_WAY))
+        .where(UploadRecord.state.in_(OPEN_UPLOADS))
         .distinct()
         .subquery("under_way")
     )

@@ -8,6 +8,7 @@ import sqlalchemy as sa
 from sqlalchemy.orm import Session, joinedload, selectinload
 
 from pool_server.database.records import (
+    OPEN_UPLOADS,
     ModelRecord,
     ModelVersionRecord,
     RoundContributionRecord,
@@ -19,7 +20,6 @@ from pool_server.database.records import (
     now_utc,
 )
 from pool_server.http.parameters import describe
-from pool_server.people.sites import UNDER_WAY
 from pool_server.registry.access import DELETED
 from pool_server.registry.withdrawal_status import address_of, standing_options, warning_of
 from pool_server.wire import rounds
@@ -147,7 +147,7 @@ def is_needed(session: Session, digest: str) -> bool:
                     sa.exists().where(SecureFileRecord.digest == digest),
                     sa.exists().where(RoundRecord.state_digest == digest),
                     sa.exists().where(
-                        UploadRecord.digest == digest, UploadRecord.state.in_(UNDER_WAY)
+                        UploadRecord.digest == digest, UploadRecord.state.in_(OPEN_UPLOADS)
                     ),
                 )
             )

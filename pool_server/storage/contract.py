@@ -7,9 +7,10 @@ with addresses of limited life; the rest of the server does not know which.
 
 import errno
 import hashlib
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -34,23 +35,6 @@ class PartAddress:
     url: str
     headers: Mapping[str, str]
     expires_at: datetime
-
-
-class PartWriter(Protocol):
-    """Takes the bytes of one part.
-
-    Laws: before `finish` returns, the part is not there; afterwards it is there for good, even
-    if the machine loses power. `discard` leaves no trace, and may follow anything.
-    """
-
-    def write(self, chunk: bytes) -> None:
-        """Append bytes; `PartMismatchError` if they are more than the part has."""
-
-    def finish(self, digest: str | None = None) -> None:
-        """Make the part count, if it has its size and, where given, this SHA-256."""
-
-    def discard(self) -> None:
-        """Forget the bytes written; nothing happens after `finish`."""
 
 
 class Storage(Protocol):
@@ -92,7 +76,7 @@ class Storage(Protocol):
         (`PartMismatchError`).
         """
 
-    def open_part(self, handle: str, number: int, size_bytes: int) -> PartWriter:
+    def open_part(self, handle: str, number: int, size_bytes: int) -> "PartWriter":
         """Open one part for writing; `UploadClosedError` where the upload was given up."""
 
     def received_parts(self, handle: str) -> Mapping[int, int]:
@@ -214,63 +198,85 @@ class PartPlan:
         return min(self.part_bytes, self.size_bytes - self.offset_of(number))
 
 
-class PartCheck:
-    """Counts and hashes the bytes of one part as they come, `size_bytes` in the end."""
+class PartWriter(ABC):
+    """Takes the bytes of one part, `size_bytes` in the end; counts and hashes them as they come.
+
+    Laws: before `finish` returns, the part is not there; afterwards it is there for good, even
+    if the machine loses power. `discard` leaves no trace, and may follow anything.
+    """
 
     def __init__(self, number: int, size_bytes: int) -> None:
         self.number = number
         self.size_bytes = size_bytes
         self._taken_bytes = 0
         self._hash = hashlib.sha256()
+        self._file: BinaryIO | None = None
 
-    def take(self, chunk: bytes) -> None:
-        """Count bytes in, before they are kept."""
+    @abstractmethod
+    def write(self, chunk: bytes) -> None:
+        """Append bytes; `PartMismatchError` if they are more than the part has."""
+
+    @abstractmethod
+    def finish(self, digest: str | None = None) -> None:
+        """Make the part count, if it has its size and, where given, this SHA-256."""
+
+    @abstractmethod
+    def discard(self) -> None:
+        """Forget the bytes written; nothing happens after `finish`."""
+
+    def _take(self, chunk: bytes) -> BinaryIO:
+        """Count bytes in, before they are kept; return the file that keeps them."""
+        file = self._open_file()
         self._taken_bytes += len(chunk)
         if self._taken_bytes > self.size_bytes:
             raise self._refusal(f"more than {self.size_bytes:,} bytes")
         self._hash.update(chunk)
+        return file
 
-    def require_whole(self, digest: str | None) -> None:
+    def _require_whole(self, digest: str | None) -> BinaryIO:
         """Raise `PartMismatchError` for too few bytes, or for other ones than `digest` says."""
+        file = self._open_file()
         if self._taken_bytes != self.size_bytes:
             raise self._refusal(f"{self._taken_bytes:,} bytes")
-        if digest is not None and digest != self.digest:
-            raise self._refusal(f"SHA-256 {self.digest}", f"SHA-256 {digest}")
-
-    @property
-    def digest(self) -> str:
-        """SHA-256 of the bytes so far."""
-        return self._hash.hexdigest()
-
-    def _refusal(self, actual: str, expected: str = "") -> errors.PartMismatchError:
-        return errors.PartMismatchError(
-            f"part {self.number} has {actual}, expected {expected or f'{self.size_bytes:,} bytes'}",
-            hint="Send the part again.",
-        )
-
-
-class CheckedWriter(ABC):
-    """A part writer that checks the bytes, and forgets them where they are refused."""
-
-    def __init__(self, check: PartCheck) -> None:
-        self._check = check
-        self._file: BinaryIO | None = None
-
-    @abstractmethod
-    def discard(self) -> None: ...
+        if digest is not None and digest != self._hash.hexdigest():
+            raise self._refusal(f"SHA-256 {self._hash.hexdigest()}", f"SHA-256 {digest}")
+        return file
 
     def _open_file(self) -> BinaryIO:
         if self._file is None:
             raise errors.StorageFailedError("the part is closed already")
         return self._file
 
-    @contextmanager
-    def _discard_when_refused(self) -> Iterator[None]:
-        try:
-            yield
-        except errors.PartMismatchError:
-            self.discard()
-            raise
+    def _refusal(self, actual: str, expected: str = "") -> errors.PartMismatchError:
+        self.discard()
+        return errors.PartMismatchError(
+            f"part {self.number} has {actual}, expected {expected or f'{self.size_bytes:,} bytes'}",
+            hint="Send the part again.",
+        )
+
+
+def require_all_parts(received: Collection[int], part_count: int) -> None:
+    """Raise `UploadIncompleteError` where one of the parts 1 to `part_count` is missing."""
+    missing = sorted(set(range(1, part_count + 1)) - set(received))
+    if missing:
+        raise errors.UploadIncompleteError(
+            f"parts are missing: {missing[:20]}",
+            hint="Send them, then complete the upload again.",
+            details={"missing": missing},
+        )
+
+
+UPLOAD_ID, DIGEST = re.compile("[0-9a-f]{32}"), re.compile("[0-9a-f]{64}")
+
+
+def require_match(pattern: re.Pattern[str], word: str) -> str:
+    """Return an identifier or a digest that is well formed.
+
+    They come from the database or the bucket; a wrong one must still never be a path or a key.
+    """
+    if not pattern.fullmatch(word):
+        raise errors.StorageFailedError(f"{word!r} is no identifier or digest of the pool")
+    return word
 
 
 def require_digest(digest: str, expected: str) -> None:

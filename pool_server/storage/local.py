@@ -32,8 +32,6 @@ from pool_server.storage.scratch import write_all
 
 ASSEMBLED = "assembled"
 PROBE_BYTES = 4096
-_UPLOAD_ID = re.compile(r"^[0-9a-f]{32}$")
-_DIGEST = re.compile(r"^[0-9a-f]{64}$")
 _PART = re.compile(r"^[0-9]{6}$")
 
 
@@ -97,28 +95,21 @@ class LocalStorage:
 
     @contextmanager
     def assembled(self, handle: str, part_count: int, digest: str) -> Iterator[Path]:
-        self._assemble(handle, part_count, digest)
-        yield self._upload_folder(handle) / ASSEMBLED
-
-    def _assemble(self, handle: str, part_count: int, digest: str) -> None:
         folder = self._upload_folder(handle)
         parts = [part_file(folder, number) for number in range(1, part_count + 1)]
         target = folder / ASSEMBLED
         temporary = temporary_name(target)
         with translate_errors("assemble a file"), treat_missing_as_given_up():
-            missing = [int(part.name) for part in parts if not part.exists()]
-            if missing:
-                raise errors.UploadIncompleteError(
-                    f"parts are missing: {missing[:20]}",
-                    hint="Send them, then complete the upload again.",
-                    details={"missing": missing},
-                )
+            contract.require_all_parts(
+                [int(part.name) for part in parts if part.exists()], part_count
+            )
             try:
                 contract.require_digest(copy_and_hash(parts, temporary), digest)
                 temporary.replace(target)
                 flush_folder(folder)
             finally:
                 temporary.unlink(missing_ok=True)
+        yield target
 
     def publish(self, handle: str, digest: str) -> None:
         blob = self._blob(digest)
@@ -179,7 +170,7 @@ class LocalStorage:
         with translate_errors("list the model files"):
             for folder in sorted(self.blobs.iterdir()):
                 for blob in sorted(folder.iterdir()):
-                    if _DIGEST.fullmatch(blob.name):
+                    if contract.DIGEST.fullmatch(blob.name):
                         yield blob.name
 
     def remove_content(self, digest: str) -> None:
@@ -220,37 +211,28 @@ class LocalStorage:
                 probe.unlink(missing_ok=True)
 
     def _upload_folder(self, handle: str) -> Path:
-        # Handles and digests come from the database; a wrong one must still never be a path.
-        if not _UPLOAD_ID.fullmatch(handle):
-            raise errors.StorageFailedError(f"{handle!r} is no upload identifier")
-        return self.uploads / handle
+        return self.uploads / contract.require_match(contract.UPLOAD_ID, handle)
 
     def _blob(self, digest: str) -> Path:
-        if not _DIGEST.fullmatch(digest):
-            raise errors.StorageFailedError(f"{digest!r} is no SHA-256 digest")
-        return self.blobs / digest[:2] / digest
+        return self.blobs / contract.require_match(contract.DIGEST, digest)[:2] / digest
 
 
-class LocalPartWriter(contract.CheckedWriter):
+class LocalPartWriter(contract.PartWriter):
     """Writes one part to a temporary file next to its final name."""
 
     def __init__(self, target: Path, number: int, size_bytes: int) -> None:
-        super().__init__(contract.PartCheck(number, size_bytes))
+        super().__init__(number, size_bytes)
         self._target = target
         self._temporary = temporary_name(target)
         self._file = self._temporary.open("xb", buffering=0)
 
     def write(self, chunk: bytes) -> None:
-        file = self._open_file()
-        with self._discard_when_refused():
-            self._check.take(chunk)
+        file = self._take(chunk)
         with translate_errors("write a part"):
             write_all(file, chunk)
 
     def finish(self, digest: str | None = None) -> None:
-        file = self._open_file()
-        with self._discard_when_refused():
-            self._check.require_whole(digest)
+        file = self._require_whole(digest)
         with translate_errors("keep a part"):
             os.fdatasync(file.fileno())
             file.close()

@@ -32,14 +32,13 @@ from pathlib import Path
 from typing import BinaryIO, cast
 from urllib.parse import quote
 
-from pool_server.errors import PartMismatchError, StorageFailedError, UploadIncompleteError
+from pool_server.errors import PartMismatchError, StorageFailedError
 from pool_server.settings import MIB, PoolSettings
 from pool_server.storage import contract, s3_bucket, s3_objects
 from pool_server.storage.scratch import ScratchFolder
 
 _CHECKSUM = {"md5": re.compile("^[0-9a-f]{32}$"), "sha256": re.compile("^[0-9a-f]{64}$")}
 MOST_POINTER_BYTES = 4096
-MOST_NAMED_PARTS = 20
 ADDRESS_LIFETIME = timedelta(minutes=15)
 """How long a client may use an address."""
 
@@ -117,8 +116,9 @@ class S3Storage:
     def open_part(self, handle: str, number: int, size_bytes: int) -> s3_objects.S3PartWriter:
         upload = s3_objects.S3Upload.of(handle)
         key = self.places.blob(upload.upload_id)
-        check = contract.PartCheck(number, size_bytes)
-        return s3_objects.S3PartWriter(self.bucket, key, upload, check, self.scratch)
+        return s3_objects.S3PartWriter(
+            self.bucket, key, upload, number, size_bytes, scratch=self.scratch
+        )
 
     def received_parts(self, handle: str) -> Mapping[int, int]:
         upload = s3_objects.S3Upload.of(handle)
@@ -127,7 +127,8 @@ class S3Storage:
         except s3_bucket.MultipartGoneError:
             # Joined by a process that was killed before it came further, or given up.
             self._require_joined(upload)
-            return upload.planned_parts()
+            plan = contract.PartPlan(upload.size_bytes, upload.part_bytes)
+            return {number: plan.size_of(number) for number in range(1, plan.count + 1)}
         return {part.number: part.size_bytes for part in parts}
 
     # -- from parts to a published file -----------------------------------------------------
@@ -300,13 +301,7 @@ class S3Storage:
         key = self.places.blob(upload.upload_id)
         try:
             parts = self.bucket.parts(key, upload.multipart_id)
-            missing = sorted(set(range(1, part_count + 1)) - {part.number for part in parts})
-            if missing:
-                raise UploadIncompleteError(
-                    f"parts are missing: {missing[:MOST_NAMED_PARTS]}",
-                    hint="Send them, then complete the upload again.",
-                    details={"missing": missing},
-                )
+            contract.require_all_parts([part.number for part in parts], part_count)
             self.bucket.join(key, upload.multipart_id, parts)
         except s3_bucket.MultipartGoneError:
             self._require_joined(upload)

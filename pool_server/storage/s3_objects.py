@@ -4,7 +4,6 @@ import hashlib
 import io
 import json
 import os
-import re
 from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass
 from typing import Any, BinaryIO
@@ -111,7 +110,7 @@ def fetch_and_hash(bucket: s3_bucket.S3Bucket, key: str, file: BinaryIO) -> str:
     return digest.hexdigest()
 
 
-class S3PartWriter(contract.CheckedWriter):
+class S3PartWriter(contract.PartWriter):
     """Keeps a part on the disk until it is whole, and sends it then."""
 
     def __init__(
@@ -119,21 +118,21 @@ class S3PartWriter(contract.CheckedWriter):
         bucket: s3_bucket.S3Bucket,
         key: str,
         upload: "S3Upload",
-        check: contract.PartCheck,
+        number: int,
+        size_bytes: int,
+        *,
         scratch: ScratchFolder,
     ) -> None:
-        super().__init__(check)
+        super().__init__(number, size_bytes)
         self._bucket = bucket
         self._key = key
         self._upload = upload
         self._md5 = hashlib.md5(usedforsecurity=False)
         self._opened = ExitStack()
-        self._file = self._opened.enter_context(scratch.file(check.size_bytes))[1]
+        self._file = self._opened.enter_context(scratch.file(size_bytes))[1]
 
     def write(self, chunk: bytes) -> None:
-        file = self._open_file()
-        with self._discard_when_refused():
-            self._check.take(chunk)
+        file = self._take(chunk)
         self._md5.update(chunk)
         try:
             write_all(file, chunk)
@@ -141,13 +140,11 @@ class S3PartWriter(contract.CheckedWriter):
             raise contract.disk_refusal("write a part", error) from error
 
     def finish(self, digest: str | None = None) -> None:
-        file = self._open_file()
-        with self._discard_when_refused():
-            self._check.require_whole(digest)
+        file = self._require_whole(digest)
         file.seek(0)
         arguments = {}
         if self._upload.checksum is not None:
-            checksums = {"md5": self._md5.hexdigest(), "sha256": self._check.digest}
+            checksums = {"md5": self._md5.hexdigest(), "sha256": self._hash.hexdigest()}
             arguments[s3_bucket.CHECKSUM_FIELDS[self._upload.checksum]] = s3_bucket.encode_checksum(
                 checksums[self._upload.checksum]
             )
@@ -155,9 +152,9 @@ class S3PartWriter(contract.CheckedWriter):
             self._bucket.put_part(
                 self._key,
                 self._upload.multipart_id,
-                self._check.number,
+                self.number,
                 file,
-                ContentLength=self._check.size_bytes,
+                ContentLength=self.size_bytes,
                 **arguments,
             )
         except s3_bucket.MultipartGoneError as error:
@@ -167,10 +164,6 @@ class S3PartWriter(contract.CheckedWriter):
     def discard(self) -> None:
         self._file = None
         self._opened.close()
-
-
-_UPLOAD_ID = re.compile(r"^[0-9a-f]{32}$")
-_DIGEST = re.compile(r"^[0-9a-f]{64}$")
 
 
 @dataclass(frozen=True)
@@ -197,14 +190,6 @@ class S3Upload:
         except (ValueError, TypeError) as error:
             raise StorageFailedError(f"{handle!r} is no upload in a bucket") from error
 
-    def planned_parts(self) -> dict[int, int]:
-        """Return the sizes of all parts by number."""
-        starts = range(0, self.size_bytes, self.part_bytes)
-        return {
-            number: min(self.part_bytes, self.size_bytes - start)
-            for number, start in enumerate(starts, start=1)
-        }
-
 
 @dataclass(frozen=True)
 class S3Places:
@@ -220,16 +205,17 @@ class S3Places:
         return cls(f"{prefix.rstrip('/')}/" if prefix else "")
 
     def mark(self, upload_id: str) -> str:
-        return f"{self.marks}{_require_match(_UPLOAD_ID, upload_id)}"
+        return f"{self.marks}{contract.require_match(contract.UPLOAD_ID, upload_id)}"
 
     def verified(self, upload_id: str) -> str:
-        return f"{self.prefix}verified/{_require_match(_UPLOAD_ID, upload_id)}"
+        return f"{self.prefix}verified/{contract.require_match(contract.UPLOAD_ID, upload_id)}"
 
     def blob(self, upload_id: str) -> str:
-        return f"{self.blobs}{_require_match(_UPLOAD_ID, upload_id)[:2]}/{upload_id}"
+        folder = contract.require_match(contract.UPLOAD_ID, upload_id)[:2]
+        return f"{self.blobs}{folder}/{upload_id}"
 
     def published(self, digest: str) -> str:
-        return f"{self.all_published}{_require_match(_DIGEST, digest)[:2]}/{digest}"
+        return f"{self.all_published}{contract.require_match(contract.DIGEST, digest)[:2]}/{digest}"
 
     @property
     def marks(self) -> str:
@@ -246,10 +232,3 @@ class S3Places:
     @property
     def probe(self) -> str:
         return f"{self.prefix}probe"
-
-
-def _require_match(pattern: re.Pattern[str], word: str) -> str:
-    # They come from the database or the bucket; a wrong one must still never be a key.
-    if not pattern.fullmatch(word):
-        raise StorageFailedError(f"{word!r} is no identifier or digest of the pool")
-    return word

@@ -80,7 +80,6 @@ def run(plan: Mapping[str, Any]) -> dict[str, Any]:
         {"accepted": true, "kind": ..., "format": ..., "fingerprint": {...}, "merge_keys": {...}}
         {"accepted": false, "message": "what was found and what was expected"}
     """
-
     path, name = Path(plan["path"]), plan["name"]
     try:
         format_name = recognise(path).name

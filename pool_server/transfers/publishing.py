@@ -308,7 +308,6 @@ def _first_versions(
 
 def read_recipe(document: dict[str, object], digest: str) -> Recipe:
     """Read a recipe and make sure that it makes the file of that digest."""
-
     try:
         recipe = parse_recipe(json.dumps(document))
     except RecipeError as error:

@@ -43,7 +43,13 @@ from sqlalchemy.orm import Session
 
 from pool_server import errors
 from pool_server.database.engine import wait_for_turn, write_with_retry
-from pool_server.database.records import ModelVersionRecord, SiteRecord, UploadRecord, now_utc
+from pool_server.database.records import (
+    OPEN_UPLOADS,
+    ModelVersionRecord,
+    SiteRecord,
+    UploadRecord,
+    now_utc,
+)
 from pool_server.http.audit import record_act
 from pool_server.http.identity import Caller
 from pool_server.http.session import ServerParts
@@ -373,7 +379,7 @@ def _check_and_accept(
         current = repository.find_upload(session, upload.id, lock=True)
         if current is not None and current.state == repository.COMPLETE:
             return current
-        if current is None or current.state not in repository.OPEN:
+        if current is None or current.state not in OPEN_UPLOADS:
             raise errors.UploadClosedError("the upload was given up while it was checked")
         version = accept(session, caller, current, checked)
         current.state = repository.COMPLETE
@@ -390,7 +396,7 @@ def _refuse(
     code = error.code
     with parts.database.write() as session:
         current = repository.find_upload(session, upload.id, lock=True)
-        if current is not None and current.state in repository.OPEN:
+        if current is not None and current.state in OPEN_UPLOADS:
             current.state = repository.REFUSED
             current.claim_expires_at = None
             current.refusal = {"code": code, "message": error.message}
@@ -454,7 +460,7 @@ def describe_upload(parts: ServerParts, upload: UploadRecord) -> uploads.UploadR
     plan = PartPlan(upload.size_bytes, upload.part_bytes)
     received: Mapping[int, int] = {}
     checksum: Checksum | None = None if parts.storage.takes_parts else "sha256"
-    if upload.state in repository.OPEN:
+    if upload.state in OPEN_UPLOADS:
         received = parts.storage.received_parts(upload.storage_handle)
         checksum = parts.storage.part_checksum(upload.storage_handle) or checksum
 
@@ -504,7 +510,7 @@ def lease_upload(parts: ServerParts, upload_id: str) -> Iterator[None]:
 
 
 def require_open(upload: UploadRecord) -> None:
-    if upload.state in repository.OPEN:
+    if upload.state in OPEN_UPLOADS:
         return
     refusal = upload.refusal or {}
     reasons = {

@@ -7,12 +7,11 @@ from sqlalchemy import and_, delete, or_, select, true, update
 from sqlalchemy.orm import Session, aliased, contains_eager
 
 from pool_server.database.engine import change_rows, count_rows
-from pool_server.database.records import SiteRecord, TokenRecord, UploadRecord
+from pool_server.database.records import OPEN_UPLOADS, SiteRecord, TokenRecord, UploadRecord
 
 RECEIVING, CHECKING, COMPLETE, REFUSED, EXPIRED = (
     "receiving", "checking", "complete", "refused", "expired",
 )  # fmt: skip
-OPEN = (RECEIVING, CHECKING)
 
 
 def find_upload(session: Session, upload_id: str, *, lock: bool = False) -> UploadRecord | None:
@@ -44,7 +43,7 @@ def find_open(
             UploadRecord.purpose == purpose,
             UploadRecord.model_name == model_name,
             UploadRecord.digest == digest,
-            UploadRecord.state.in_(OPEN),
+            UploadRecord.state.in_(OPEN_UPLOADS),
         )
         .with_for_update(of=UploadRecord)
     )
@@ -59,14 +58,19 @@ def list_open(session: Session, site: str | None) -> Sequence[tuple[UploadRecord
         .join(UploadRecord.token)
         .join(home, home.id == TokenRecord.site_id)
         .options(contains_eager(UploadRecord.site))
-        .where(UploadRecord.state.in_(OPEN), true() if site is None else SiteRecord.name == site)
+        .where(
+            UploadRecord.state.in_(OPEN_UPLOADS),
+            true() if site is None else SiteRecord.name == site,
+        )
         .order_by(UploadRecord.created_at.desc(), UploadRecord.id.desc())
     )
     return [(upload, created_by) for upload, created_by in rows]
 
 
 def count_open(session: Session, site: SiteRecord) -> int:
-    return count_rows(session, UploadRecord.site_id == site.id, UploadRecord.state.in_(OPEN))
+    return count_rows(
+        session, UploadRecord.site_id == site.id, UploadRecord.state.in_(OPEN_UPLOADS)
+    )
 
 
 def claim(session: Session, upload_id: str, now: datetime, until: datetime) -> bool:
@@ -120,7 +124,7 @@ def expire_stale(session: Session, now: datetime) -> Sequence[str]:
     stale = session.scalars(
         select(UploadRecord)
         .where(
-            UploadRecord.state.in_(OPEN),
+            UploadRecord.state.in_(OPEN_UPLOADS),
             UploadRecord.expires_at < now,
             or_(UploadRecord.claim_expires_at.is_(None), UploadRecord.claim_expires_at < now),
         )
@@ -134,7 +138,7 @@ def expire_stale(session: Session, now: datetime) -> Sequence[str]:
 def forget_closed(session: Session, before: datetime) -> None:
     session.execute(
         delete(UploadRecord).where(
-            UploadRecord.state.not_in(OPEN), UploadRecord.expires_at < before
+            UploadRecord.state.not_in(OPEN_UPLOADS), UploadRecord.expires_at < before
         )
     )
 
@@ -142,6 +146,6 @@ def forget_closed(session: Session, before: datetime) -> None:
 def open_handles(session: Session) -> set[str]:
     return set(
         session.scalars(
-            select(UploadRecord.storage_handle).where(UploadRecord.state.in_(OPEN))
+            select(UploadRecord.storage_handle).where(UploadRecord.state.in_(OPEN_UPLOADS))
         ).all()
     )

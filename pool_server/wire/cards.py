@@ -136,7 +136,6 @@ def _read_yaml(front: str) -> dict[str, Any]:
 
 def _require_plain(front: str) -> None:
     """Reject anchors, tags, and excessive depth or length before anything is built."""
-
     depth = 0
     for number, event in enumerate(yaml.parse(front, Loader=yaml.SafeLoader)):
         line = event.start_mark.line + 2

@@ -161,14 +161,8 @@ def fetch_ranges(
         def start(first: int) -> _Arrivals:
             arrivals: _Arrivals = queue.SimpleQueue()
             end = min(first + RANGE_BYTES, size_bytes)
-            threads.start(
-                lambda: _fetch(
-                    lambda: storage.stream(url, first, end - 1),
-                    end - first,
-                    arrivals,
-                    threads.stopped,
-                )
-            )
+            stream = storage.stream(url, first, end - 1)
+            threads.start(lambda: _fetch(stream, end - first, arrivals, threads.stopped))
             return arrivals
 
         yield _in_order(deque(range(position, size_bytes, RANGE_BYTES)), start)
@@ -188,14 +182,14 @@ def _in_order(firsts: deque[int], start: Callable[[int], _Arrivals]) -> Iterator
 
 
 def _fetch(
-    open_stream: Callable[[], AbstractContextManager[Iterator[bytes]]],
+    stream: AbstractContextManager[Iterator[bytes]],
     size_bytes: int,
     arrivals: _Arrivals,
     stopped: threading.Event,
 ) -> None:
     left = size_bytes
     try:
-        with open_stream() as arriving:
+        with stream as arriving:
             for chunk in arriving:
                 if stopped.is_set():
                     return

@@ -18,6 +18,8 @@ from pool_server.database.records.rounds import (
 )
 
 _DELETED = "deleted"
+OPEN_UPLOADS = ("receiving", "checking")
+"""The states of an upload under way."""
 
 
 def kept_files() -> CompoundSelect[Any, Any]:

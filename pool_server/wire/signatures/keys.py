@@ -65,7 +65,6 @@ class PublicKey:
 
     def verifies(self, signature: bytes, message: bytes) -> bool:
         """Return whether this key's private half signed `message`."""
-
         try:
             Ed25519PublicKey.from_public_bytes(self.raw).verify(signature, message)
         except (InvalidSignature, ValueError):
@@ -74,7 +73,6 @@ class PublicKey:
 
     def to_pem(self) -> str:
         """Return the key in the common PEM form (SubjectPublicKeyInfo, RFC 8410)."""
-
         pem = Ed25519PublicKey.from_public_bytes(self.raw).public_bytes(
             serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
         )
@@ -91,20 +89,17 @@ class PrivateKey:
     @classmethod
     def generate(cls) -> "PrivateKey":
         """Generate a new key from the system's randomness."""
-
         return cls.from_seed(Ed25519PrivateKey.generate().private_bytes_raw())
 
     @classmethod
     def from_seed(cls, seed: bytes) -> "PrivateKey":
         """Return the key of 32 secret bytes."""
-
         private = Ed25519PrivateKey.from_private_bytes(seed)
         return cls(seed, PublicKey(private.public_key().public_bytes_raw()))
 
     @classmethod
     def from_pem(cls, pem: bytes) -> "PrivateKey":
         """Read the output of `to_pem`; raise `ValueError` if it is no unencrypted Ed25519 key."""
-
         if len(pem) > _PEM_LIMIT_BYTES:
             raise ValueError(f"{len(pem)} bytes are too many for a key")
         try:
@@ -119,7 +114,6 @@ class PrivateKey:
 
     def to_pem(self) -> bytes:
         """Return the key in OpenSSL's form (PKCS #8, unencrypted)."""
-
         return Ed25519PrivateKey.from_private_bytes(self.seed).private_bytes(
             serialization.Encoding.PEM,
             serialization.PrivateFormat.PKCS8,
@@ -128,7 +122,6 @@ class PrivateKey:
 
     def sign(self, message: bytes) -> bytes:
         """Return the signature of `message`, 64 bytes; the same message gives the same one."""
-
         return Ed25519PrivateKey.from_private_bytes(self.seed).sign(message)
 
 
