@@ -1,27 +1,17 @@
 """``poolctl merge``: merge models, or replay a merge from its recipe."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import replace
 from typing import Annotated
 
 from cli.frame.errors import UsageError
 from cli.frame.existing_files import place_for_model
-from cli.frame.options import Argument, ForceOption, FormatOption, Option, command, single
+from cli.frame.options import Argument, command, single
 from cli.frame.output import Invocation, Reply
-from cli.options.merging import MergeOptions, PoolMergeOptions
+from cli.options.merging import MergeHere, MergeOptions, PoolMergeOptions
 from cli.options.versions import NewVersionOptions
 
 app = single()
-
-
-@dataclass(frozen=True)
-class MergeHere:
-    """The options of a merge on this machine."""
-
-    output: Annotated[Path | None, Option("The file to write. Default: merged.SUFFIX.")] = None
-    output_format: FormatOption = ""
-    force: ForceOption = False
 
 
 @command(

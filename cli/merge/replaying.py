@@ -13,8 +13,7 @@ from aggregators.methods.networks import state_path
 from cli.frame.errors import InputMissingError, UsageError
 from cli.frame.existing_files import place_for_model
 from cli.frame.output import Invocation, Reply
-from cli.merge import MergeHere
-from cli.options.merging import MergeOptions
+from cli.options.merging import MergeHere, MergeOptions
 from pool_server.wire.models import ROUND_FILES, SECURE_SUM
 from site_agent.errors import InvalidInputError
 from site_agent.pool.client import PoolClient

@@ -3,10 +3,11 @@
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any
 
 from cli.frame.errors import UsageError
-from cli.frame.options import Option
+from cli.frame.options import ForceOption, FormatOption, Option
 from cli.frame.values import key_value_pairs, numbers
 
 MethodOption = Annotated[
@@ -54,6 +55,15 @@ class MergeOptions:
     def options(self) -> dict[str, Any]:
         """Return the options of the method."""
         return method_options(self.option)
+
+
+@dataclass(frozen=True)
+class MergeHere:
+    """The options of a merge on this machine."""
+
+    output: Annotated[Path | None, Option("The file to write. Default: merged.SUFFIX.")] = None
+    output_format: FormatOption = ""
+    force: ForceOption = False
 
 
 @dataclass(frozen=True)
