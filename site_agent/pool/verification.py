@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal, Protocol
 
 from pydantic import ValidationError
 
@@ -31,9 +31,6 @@ from site_agent.errors import InvalidInputError, SignatureError
 from site_agent.pool import trust
 from site_agent.pool.cache import ModelCache
 from site_agent.pool.signing import facts_of_version
-
-if TYPE_CHECKING:
-    from site_agent.pool.resources.signatures import Signatures
 
 SignaturePolicy = Literal["check", "require", "ignore"]
 POLICIES: tuple[SignaturePolicy, ...] = ("check", "require", "ignore")
@@ -72,6 +69,22 @@ def chosen_policy() -> SignaturePolicy:
     return word
 
 
+class StatementSource(Protocol):
+    """The pool's requests for verifying a version."""
+
+    def statement(self, version: ModelVersionResponse) -> StatementResponse:
+        """Return the signed statement, unverified."""
+
+    def keys(self, site: str) -> list[KeyResponse]:
+        """Return the keys of a site."""
+
+    def card(self, version: ModelVersionResponse) -> str:
+        """Return the card as its site wrote it; empty where it wrote none."""
+
+    def recipe(self, version: ModelVersionResponse) -> Mapping[str, Any] | None:
+        """Return the recipe of a merged version."""
+
+
 @dataclass(frozen=True)
 class Verifier:
     """Checks versions of one pool, at a host and port (`profiles.host_of`).
@@ -83,7 +96,7 @@ class Verifier:
     pool: str
     policy: SignaturePolicy
     cache: ModelCache
-    source: "Signatures | None"
+    source: StatementSource | None
 
     def verify(
         self,
