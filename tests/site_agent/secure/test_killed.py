@@ -17,7 +17,6 @@ import numpy as np
 import pytest
 
 from aggregators.methods.networks.round_files import read_network_contribution
-from aggregators.secure_sum.sharing import add_to, inner_product, subtract_from
 from site_agent.errors import ConflictError, SecureSumError
 from site_agent.secure.lab import Lab
 from site_agent.secure.server import Server
@@ -77,11 +76,9 @@ def _running(
     parties: Parties, session: str, killed: str, phase: str, moment: str
 ) -> Iterator[None]:
     """Run all parties until the session ends; start the killed one again."""
-    # Forked children need not load numba again, and are killed like any process.
-    context = multiprocessing.get_context("fork")
-    numbers = np.zeros(1, dtype=np.uint64)
-    for compiled in (add_to, subtract_from, inner_product):
-        compiled(numbers, numbers)
+    # Forks of a process without threads need not load numba again, and hold no lock of a thread.
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([__name__, "tests.site_agent.secure.compiled_sums"])
     children: dict[str, BaseProcess] = {}
 
     def start(name: str, *where: str) -> None:
