@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+from aggregators.formats import file_digest
 from cli.frame.errors import InputMissingError, UsageError
 from cli.frame.options import Argument, Option, command, single
 from cli.frame.output import Invocation, Reply, TableText
@@ -91,11 +92,17 @@ class BlinkInput:
         """
         try:
             provenance = (folder / "provenance.json").read_text(encoding="utf-8")
-            there = {source["role"]: source["name"] for source in json.loads(provenance)["sources"]}
+            there = {source["role"]: source for source in json.loads(provenance)["sources"]}
+            held = next((there[role]["name"] for role in ("video", "trace") if role in there), "")
+            digest = there["video"]["sha256"] if "video" in there else None
         except (OSError, ValueError, KeyError, TypeError):
             return
-        held = next((there[role] for role in ("video", "trace") if role in there), "")
-        if held != self.video.name:
+        same = held == self.video.name
+        if same and digest is not None and self.video.is_file():
+            # Cameras give one name in many folders; a trace that was mended keeps its name.
+            same = file_digest(self.video) == digest
+            held = f"another {held}"
+        if not same:
             raise UsageError(
                 f"{folder}: holds the results of {held or 'another recording'}; give another "
                 "folder with -o, or delete it"

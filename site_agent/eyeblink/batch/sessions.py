@@ -5,7 +5,7 @@ import math
 import os
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from pathlib import Path
@@ -69,7 +69,7 @@ def read_session_table(path: Path | str) -> "SessionList":
         problems.append((0, "has a header but no session"))
     if problems:
         raise TableFileError(table.path, sorted(problems))
-    return SessionList(tuple(sessions), _remarks(table))
+    return SessionList(tuple(sessions), (*_remarks(table), *_repeated(table, sessions)))
 
 
 def _session(folder: Path, row: TableRow) -> "BatchSession":
@@ -152,6 +152,18 @@ def _remarks(table: TextTable) -> tuple[str, ...]:
         for column, meant in near.items()
         if meant
     )
+
+
+def _repeated(table: TextTable, sessions: "Iterable[BatchSession]") -> Iterator[str]:
+    """Name sessions with the recording of another one, analysed alike."""
+    first: dict[object, BatchSession] = {}
+    for session in sessions:
+        before = first.setdefault((session.source, *sorted(session.overrides.items())), session)
+        if before is not session:
+            yield (
+                f"{table.path.name}, line {session.line}: {session.name} has the same recording as "
+                f"{before.name} ({session.source.name}), so that it counts twice"
+            )
 
 
 def _is_label(column: str) -> bool:

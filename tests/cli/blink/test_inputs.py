@@ -126,6 +126,18 @@ def test_a_folder_keeps_the_results_of_its_recording(
     assert poolctl(*arguments, "one.csv").code == 0, "the same recording again"
 
 
+def test_a_video_of_the_same_name_is_another_recording(
+    video: Path, poolctl: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(video.parent)
+    arguments = ("--landmarks", "points.dat", "-o", "same")
+    assert poolctl("blink", "room.mp4", *arguments).code == 0
+    Path("second").mkdir()
+    Path("second/room.mp4").write_bytes(video.read_bytes() + bytes(8))
+    poolctl("blink", "second/room.mp4", *arguments).fails(2, "the results of another room.mp4")
+    assert poolctl("blink", "room.mp4", *arguments).code == 0, "the same recording again"
+
+
 @pytest.fixture
 def trace(tmp_path: Path) -> Path:
     """Fifty seconds with a closure 200 ms after each of five CS."""

@@ -62,6 +62,12 @@ def test_a_table_describes_a_session(tmp_path: Path) -> None:
     assert listed.remarks == ()
 
 
+def test_a_recording_that_is_listed_twice_is_named(tmp_path: Path) -> None:
+    lines = "session,trace,at_usual_pose\na,one.csv,\nb,two.csv,\nc,one.csv,\nd,one.csv,false\n"
+    [remark] = read_session_table(table(tmp_path, lines)).remarks
+    assert "line 4: c has the same recording as a (one.csv)" in remark
+
+
 def test_every_wrong_line_of_a_table_is_named(tmp_path: Path) -> None:
     path = table(
         tmp_path,
