@@ -280,6 +280,17 @@ def _box_findings(
             "are both in pixels of this picture, and is the box left, top, width, height?"
         )
         yield _finding("error", "parts-off-box", dataset, image, text, box=box)
+    unmarked = [
+        name
+        for name, (x, y) in box.parts.items()
+        if (x, y) in _UNMARKED and not (box.left <= x <= box.right and box.top <= y <= box.bottom)
+    ]
+    if unmarked:
+        text = (
+            f"{len(unmarked)} of {len(box.parts)} parts are at 0, 0 or -1, -1, as programs write "
+            f"those that nobody marked: {_listed(unmarked)}; leave them out of the box"
+        )
+        yield _finding("error", "parts-unmarked", dataset, image, text, box=box)
     outside = [
         name
         for name, (x, y) in box.parts.items()
@@ -309,6 +320,7 @@ def _is_elsewhere(box: FaceBox) -> bool:
     return not _SMALLEST_SHARE < max(shares) < _LARGEST_SHARE
 
 
+_UNMARKED = {(0.0, 0.0), (-1.0, -1.0)}
 _FEWEST_PARTS, _BEYOND_BOX, _SMALLEST_SHARE, _LARGEST_SHARE = 5, 0.1, 0.05, 3.0
 
 

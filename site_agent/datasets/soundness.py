@@ -25,7 +25,7 @@ _JUDGED_BY_USERS = {"no-images", "no-boxes", "no-parts", "inconsistent-parts", "
 """Findings that every training and test judges by its own settings and words."""
 _OF_LANDMARKS = {
     *("names-unsorted", "part-order", "odd-shape"),
-    *("other-parts", "parts-outside", "parts-off-box"),
+    *("other-parts", "parts-outside", "parts-off-box", "parts-unmarked"),
 }
 _OF_TESTS_APART = {"few-samples", "one-session"}
 """Remarks that no training needs."""

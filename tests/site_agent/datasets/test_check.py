@@ -88,6 +88,23 @@ def test_landmarks_that_are_not_of_their_box_stop_training(
     assert off == ["error"] * is_named
 
 
+@pytest.mark.parametrize("place", [(0.0, 0.0), (-1.0, -1.0)])
+def test_a_landmark_that_nobody_marked_stops_training(
+    tmp_path: Path, place: tuple[float, float]
+) -> None:
+    whole = face_box(face_points())
+    image = AnnotatedImage(
+        picture(tmp_path / "a.png"), (replace(whole, parts={**whole.parts, "40": place}),)
+    )
+    [finding] = [
+        finding
+        for finding in check_datasets([dataset_of(tmp_path, image)])
+        if finding.code == "parts-unmarked"
+    ]
+    assert finding.severity == "error"
+    assert "1 of 68 parts" in finding.text
+
+
 def test_nothing_to_train_on_is_an_error(tmp_path: Path) -> None:
     (none,) = check_datasets([dataset_of(tmp_path)])
     assert none.code == "no-images"
