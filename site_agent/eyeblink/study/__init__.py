@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from site_agent.errors import ConditioningError, MissingExtraError, StudyFolderError, writing_to
 from site_agent.eyeblink.batch.record import SessionRecord
 from site_agent.eyeblink.conditioning.summary import SessionSummary
-from site_agent.eyeblink.session_folder import find_output
+from site_agent.eyeblink.session_folder import find_output, study_folders
 from site_agent.eyeblink.study.criteria import CriteriaComparison, Criterion
 from site_agent.eyeblink.study.learning_curve import (
     MEASURE_UNITS,
@@ -27,12 +27,14 @@ from site_agent.pictures import plot_style
 from site_agent.plain_json import plain, write_json
 from site_agent.tables import Column, Table, columns_of
 from site_agent.text_tables import read_table
+from site_agent.wording import count_words
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
 _CURVE_FILES = ("learning_curve.csv", "learning_curve.json", "learning_curve.png")
+_MOST_NAMED = 10
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,13 @@ def write_study(study: Path, records: Sequence[SessionRecord]) -> StudySummary:
         files["trials"] = study / "all_trials.csv"
         write_trials_table(files["trials"], study, with_trials)
     curves, differences, remarks = _fit(records)
+    there = {folder.name for folder in study_folders(study)}
+    if others := sorted(there - {record.name for record in records}):
+        remarks.append(
+            f"the study holds results of {count_words(len(others), 'session')} that are not among "
+            f"these ({', '.join(others[:_MOST_NAMED])}): compare-criteria, report --reviewed and "
+            "learn count them, too; delete the folders that no longer belong to it"
+        )
     if (study / "bids").is_dir() and (study / ".batch" / "bids.json").exists():
         remarks.append(f"{study / 'bids'}: was made by an earlier version and stays as it was")
     (study / "models.csv").unlink(missing_ok=True)

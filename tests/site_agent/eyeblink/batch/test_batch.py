@@ -75,6 +75,12 @@ def test_the_tables_of_a_study(table: Path, finished: Path) -> None:
     assert not list(finished.rglob("*.partial"))
 
 
+def test_sessions_that_left_the_table_are_named(study: Path) -> None:
+    records = [read_record(study / name) for name in ("p0s1", "p0s2", "p1s1")]
+    remarks = write_study(study, records).remarks
+    assert any("1 session that are not among these (p1s2)" in remark for remark in remarks)
+
+
 def test_a_long_table_has_every_trial_with_the_labs_columns(finished: Path) -> None:
     rows = rows_of(finished / "all_trials.csv")
     assert [row["session"] for row in rows] == [
