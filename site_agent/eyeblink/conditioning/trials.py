@@ -386,16 +386,30 @@ def trials_of_pulses(
         else _row_onsets(table, times_s, channel_column, name)
         for name in (settings.cs_channel, settings.us_channel)
     ]
+    channels = table.columns if channel_column is None else table.cells(channel_column)
+    listed = ", ".join(list(dict.fromkeys(channels))[:12]) or "none"
     if not any(len(times) for times in onsets):
-        channels = table.columns if channel_column is None else table.cells(channel_column)
-        listed = ", ".join(list(dict.fromkeys(channels))[:12]) or "none"
         raise TableFileError(
             table.path,
             f"no pulse on the channels {settings.cs_channel!r} (CS) and "
             f"{settings.us_channel!r} (US); found {listed}; name the channels of CS and US",
         )
     paired = trials_from_onsets(*onsets, pairing_window_ms=settings.pairing_window_ms)
-    return replace(paired, path=table.path)
+    remarks = list(paired.remarks)
+    for name, channel, times in zip(
+        ("cs", "us"), (settings.cs_channel, settings.us_channel), onsets, strict=True
+    ):
+        if not times:
+            remarks.append(
+                f"{table.path.name}: no pulse on the channel {channel!r}; found {listed} (--set "
+                f"{name}_channel=NAME)"
+            )
+    if all(onsets) and not any(one.trial_type is TrialType.PAIRED for one in paired.trials):
+        remarks.append(
+            f"{table.path.name}: no US follows a CS within {settings.pairing_window_ms:g} ms "
+            "(pairing_window_ms): are the times in the unit that their column says?"
+        )
+    return replace(paired, path=table.path, remarks=tuple(remarks))
 
 
 def _times_s(table: text_tables.TextTable) -> Float64:

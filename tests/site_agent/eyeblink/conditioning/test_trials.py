@@ -194,6 +194,22 @@ def test_columns_that_are_not_used_are_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("rows", "remark"),
+    [
+        ("3,CS\n3.4,US\n", None),
+        ("3,CS\n3.4,puff\n", "no pulse on the channel 'US'; found CS, puff"),
+        ("3,tone\n3.4,US\n", "no pulse on the channel 'CS'; found tone, US"),
+        ("3000,CS\n3400,US\n", "no US follows a CS within 2000 ms"),
+    ],
+)
+def test_logs_without_one_of_the_stimuli_or_without_pairs_are_remarked_on(
+    tmp_path: Path, rows: str, remark: str | None
+) -> None:
+    remarks = " ".join(read_trials(written(tmp_path, "time_s,event\n" + rows)).remarks)
+    assert (remark in remarks) if remark else remarks == ""
+
+
+@pytest.mark.parametrize(
     ("rows", "is_named"),
     [("3,3.4\n13,13.4\n", False), ("3,3.4\n3,3.4\n", True), ("3,3.4\n3.5,\n13,13.4\n", True)],
 )
