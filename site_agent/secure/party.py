@@ -218,16 +218,11 @@ class Party:
             )
         self._send(view.session, phase)
 
-    def resume(self, view: Session) -> bool:
-        """Post messages again that the board lost; return whether there were any."""
-        missing = [
-            entry["phase"]
-            for entry in self.ledger.find("post", session=view.session)
-            if not view.posted(entry["phase"], self.name)
-        ]
-        for phase in missing:
-            self._send(view.session, phase)
-        return bool(missing)
+    def resume(self, view: Session) -> None:
+        """Post messages again that the board lost."""
+        for entry in self.ledger.find("post", session=view.session):
+            if not view.posted(entry["phase"], self.name):
+                self._send(view.session, entry["phase"])
 
     def facts(self, session: str, phase: str) -> Mapping[str, Any]:
         """Return the facts remembered with a message."""

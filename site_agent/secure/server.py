@@ -8,7 +8,6 @@ import base64
 import os
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -163,7 +162,7 @@ class Server(party.Party):
     def _open(self, view: Session) -> bool:
         folder = self.secrets(view.session)
         path = folder / "sum"
-        digest = self._digest(path)
+        digest = file_digest(path)
         opener = (folder / "opener").read_bytes().hex()
         self.say(view, "opening", messages.OpeningBody(blob=digest, opener=opener), blob=path)
         return True
@@ -201,7 +200,7 @@ class Server(party.Party):
             self.board.get_blob(
                 view.session, body.blob, path, sharing.NUMBER_BYTES * count + _SEALING_BYTES
             )
-        if self._digest(path) != body.blob:
+        if file_digest(path) != body.blob:
             path.unlink()
             raise ValueError("the file of the share is not the one that the lab signed")
         return sharing.from_bytes(party.open_share(path.read_bytes(), private, *context), count)
@@ -213,10 +212,6 @@ class Server(party.Party):
     def _zeros(self, view: Session) -> sharing.UInt64:
         count = view.descriptor.layout.size + self.charter.terms.challenges
         return np.zeros(count, dtype=np.uint64)
-
-    @staticmethod
-    def _digest(path: Path) -> str:
-        return file_digest(path)
 
 
 def serve(
