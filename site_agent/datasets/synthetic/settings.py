@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
 from site_agent.errors import InvalidInputError
 from site_agent.settings import Settings
+
+_Side = Annotated[int, Field(ge=64, le=8192)]
+_EvenSide = Annotated[int, Field(ge=64, le=8192, multiple_of=2)]
 
 
 class FaceDrawing(Settings, error=InvalidInputError):
@@ -19,7 +22,7 @@ class FaceDrawing(Settings, error=InvalidInputError):
     """Number of persons; they take turns."""
     first_person: int = Field(default=0, ge=0)
     """Number of the first person; disjoint ranges share no person."""
-    size: tuple[int, int] = (320, 320)
+    size: tuple[_Side, _Side] = (320, 320)
     """Width and height of the images in pixels."""
     style: str = "mixed"
     """Style of the images: mixed, adult-lab, infant-lab, ..."""
@@ -33,13 +36,13 @@ class FaceDrawing(Settings, error=InvalidInputError):
 class VideoDrawing(Settings, error=InvalidInputError):
     """The settings of a drawn video of a blinking person."""
 
-    seconds: float | None = Field(default=None, ge=0.1)
+    seconds: float | None = Field(default=None, ge=0.1, le=86400)
     """Length; none: 20 seconds, or as long as the trials take."""
     trials: int | None = Field(default=None, ge=1)
     """Draw a session of eyeblink conditioning with this number of trials (6 to 9 s each)."""
     frame_rate_hz: float = Field(default=30.0, ge=1, le=1000)
-    size: tuple[int, int] = (640, 480)
-    """Width and height in pixels."""
+    size: tuple[_EvenSide, _EvenSide] = (640, 480)
+    """Width and height in pixels, even numbers."""
     variable_frame_rate: bool = False
     """Vary the intervals between frames."""
     lost_frames: float = Field(default=0.0, ge=0, le=0.5)

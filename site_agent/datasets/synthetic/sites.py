@@ -136,7 +136,6 @@ def write_face_dataset(
             f"there is no site style {style!r}; there are: {', '.join(SITE_STYLES)}"
         )
     look = SITE_STYLES[style]
-    _check(images, persons, image_size)
     xml, table, *pictures = face_dataset_files(
         folder, images, persons, first_person=first_person, name=name
     )
@@ -182,15 +181,6 @@ def _random_camera(look: SiteStyle, rng: np.random.Generator) -> Camera:
         jpeg_quality=int(rng.integers(55, 95)) if rng.random() < 0.3 else None,
         grey=look.grey,
     )
-
-
-def _check(images: int, persons: int, size: tuple[int, int]) -> None:
-    if images < 1 or persons < 1:
-        raise InvalidInputError(
-            f"{images} images of {persons} persons asked for; both must be at least 1"
-        )
-    if not all(64 <= side <= 8192 for side in size):
-        raise InvalidInputError(f"image size {size[0]} x {size[1]}; expected 64 to 8192 pixels")
 
 
 def _portrait(

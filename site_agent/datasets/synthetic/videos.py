@@ -15,7 +15,7 @@ from site_agent.datasets.synthetic.eyes import Blink, closure_curve, random_blin
 from site_agent.datasets.synthetic.head_model import Expression, Pose
 from site_agent.datasets.synthetic.persons import Person, person
 from site_agent.datasets.synthetic.rendering import Light, PaintedHead, head_window, paint_head
-from site_agent.errors import InvalidInputError, writing_to
+from site_agent.errors import writing_to
 from site_agent.pictures.video import TICKS_PER_S, write_video
 from site_agent.plain_json import write_json
 from site_agent.tables import Column, Table, columns_of
@@ -90,7 +90,6 @@ def write_blink_video(
         Even numbers of pixels.
     """
     path = Path(path)
-    _check(seconds, frame_rate_hz, lost_frames, size)
     rng = np.random.default_rng([0xB11F4, seed])
     drawn = subject if isinstance(subject, Person) else person(seed if subject is None else subject)
     chosen = list(blinks) if blinks is not None else random_blinks(seconds, rng)
@@ -130,19 +129,6 @@ def write_blink_video(
         write_json(truth, {**content, "settings": settings, "blinks": listed})
     progress(1.0, f"{len(times)} frames drawn")
     return truth
-
-
-def _check(seconds: float, frame_rate_hz: float, lost: float, size: tuple[int, int]) -> None:
-    if not 0 < seconds <= 24 * 3600:
-        raise InvalidInputError(f"a video of {seconds} s asked for; expected above 0, up to a day")
-    if not 1 <= frame_rate_hz <= 1000:
-        raise InvalidInputError(f"frame rate {frame_rate_hz} Hz; expected 1 to 1000")
-    if not 0 <= lost <= 0.5:
-        raise InvalidInputError(f"lost_frames is {lost}; expected a share from 0 to 0.5")
-    if not all(64 <= side <= 8192 and side % 2 == 0 for side in size):
-        raise InvalidInputError(
-            f"video size {size[0]} x {size[1]}; expected even numbers from 64 to 8192"
-        )
 
 
 def _frame_times(
