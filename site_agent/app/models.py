@@ -41,7 +41,7 @@ from site_agent.training_record import beside, read_beside
 from site_agent.work.files import portable_name
 
 _SUFFIXES = {".dat", ".svm", ".forest", ".safetensors"}
-_METHODS = {"mwma": "", "wba-cascade": "", "wba-final": "", "fedavg": ""}
+_METHODS = ("mwma", "wba-cascade", "wba-final", "fedavg")
 """Methods that a page offers, the most sensible first."""
 _MOST_IN_POOL = 60
 

@@ -71,10 +71,9 @@ class Lab:
     ) -> Response:
         """Return a page within the frame of all pages."""
         views = values.pop("views", None) or self.jobs.views()
-        running = [view for view in views if view.state.state == "running"]
         return page_response(
             template, at=request.scope["at"], status=status, csrf=request.scope["session"].csrf,
-            path=request.scope["path"], entries=ENTRIES, busy=busy_state(running, views),
+            path=request.scope["path"], entries=ENTRIES, busy=busy_state(views),
             waiting_rounds=self.watch.rounds, **values,
         )  # fmt: skip
 
@@ -565,14 +564,14 @@ def _decimal(text: str) -> str:
     return f"{before}.{after}" if is_decimal else text.strip()
 
 
-def busy_state(running: Sequence[JobView], views: Sequence[JobView]) -> dict[str, Any] | None:
+def busy_state(views: Sequence[JobView]) -> dict[str, Any] | None:
     """Return the summary of jobs for the bar; None where none waits or runs."""
     waiting = sum(view.state.state == "waiting" for view in views)
-    if not running and not waiting:
+    shares = [view.state.share or 0.0 for view in views if view.state.state == "running"]
+    if not shares and not waiting:
         return None
-    shares = [view.state.share or 0.0 for view in running]
     percent = round(100 * sum(shares) / len(shares)) if shares else 0
-    return {"running": len(running), "waiting": waiting, "percent": percent}
+    return {"running": len(shares), "waiting": waiting, "percent": percent}
 
 
 def verdict_of(states: Counter[str]) -> str:
