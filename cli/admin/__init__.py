@@ -11,6 +11,7 @@ from cli.frame.options import Argument, DryRunOption, Option, YesOption, command
 from cli.frame.output import Invocation, Reply, listing
 from cli.frame.values import read_size
 from pool_server.wire.people import SiteUsage
+from site_agent.errors import NotFoundError
 from site_agent.wording import size_words
 
 # ``poolctl admin sites``.
@@ -137,6 +138,11 @@ def change(
     if not changes:
         raise UsageError("nothing to change: give --display-name, --contact, --quota or --suspend")
     if dry_run:
+        with invocation.pool() as pool:
+            if name not in {known.name for known in pool.sites.list()}:
+                raise NotFoundError(
+                    f"the pool shows no site {name}", hint="'poolctl admin sites ls' lists them"
+                )
         return Reply({"site": name, "would_change": changes}, f"would change site {name}", [name])
     if suspended:
         invocation.confirm(f"Suspend site {name} with all its tokens?", assume_yes=yes)

@@ -96,6 +96,9 @@ def test_sites_that_are_changed_limited_and_suspended(pool: LivePool, be: Be) ->
     admin = be(pool.admin_token)
     admin("admin", "sites", "create", "site-q", "--quota", "1.5GB")
     assert admin("admin", "sites", "change", "site-q", "--contact", "room 3").code == 0
+    trial = ("--contact", "room 4", "--dry-run")
+    assert "would change" in admin("admin", "sites", "change", "site-q", *trial).out
+    admin("admin", "sites", "change", "site-r", *trial).fails(4, "no site")
     token = admin("admin", "people", "token", "site-q", "desk", "-q").out.strip()
     [usage] = [
         item
