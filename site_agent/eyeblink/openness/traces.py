@@ -207,9 +207,10 @@ def value_remarks(trace: EyeTrace) -> Iterator[str]:
     held_s = _held_s(trace)
     if len(held_s):
         yield (
-            f"the value stays exactly the same for {held_s.min():.1f} to {held_s.max():.1f} s, "
-            f"{count_words(len(held_s), 'time')}: programs repeat the last one where they lose the "
-            "face. Blinks there are missing, and the rates are too low; leave such values empty"
+            f"{count_words(len(held_s), 'time')} the value stays exactly the same, or runs along a "
+            f"line, for {held_s.min():.1f} to {held_s.max():.1f} s: programs repeat or interpolate "
+            "values where they lose the face. Blinks there are missing, and the rates are too low; "
+            "leave such values empty"
         )
     if usual > _LARGEST_USUAL_EAR:
         yield (
@@ -219,19 +220,23 @@ def value_remarks(trace: EyeTrace) -> Iterator[str]:
 
 
 def _held_s(trace: EyeTrace) -> Float64:
-    """Return how long values are repeated, where they are too fine to be equal by chance."""
-    known = trace.ear[trace.valid]
-    if trace.of_closure or len(np.unique(known)) < _FINE:
+    """Return how long values are repeated, or lie on a line, where they are too fine for chance."""
+    known, times_s = trace.ear[trace.valid], trace.timestamps_s[trace.valid]
+    steps = np.diff(np.unique(known))
+    bends = np.abs(np.diff(known, 2))
+    if trace.of_closure or not (len(steps) and len(bends)):
         return np.empty(0)
-    starts = np.flatnonzero(np.diff(known, prepend=np.nan) != 0)
-    times_s = np.append(trace.timestamps_s[trace.valid][starts], trace.timestamps_s[-1])
-    lengths_s = np.diff(times_s)
-    frames = np.diff(starts, append=len(known))
-    held_s: Float64 = lengths_s[(frames >= _FEWEST_HELD) & (lengths_s > _SHORTEST_HELD_S)]
+    if np.median(bends) < _FINE * steps.min():
+        return np.empty(0)
+    straight = bends <= 1.5 * steps.min() + 1e-9
+    edges = np.flatnonzero(np.diff(straight, prepend=False, append=False))
+    first, last = edges[::2], edges[1::2] + 1
+    lengths_s = times_s[last] - times_s[first]
+    held_s: Float64 = lengths_s[(last - first >= _FEWEST_HELD) & (lengths_s > _SHORTEST_HELD_S)]
     return held_s
 
 
-_FINE, _FEWEST_HELD, _SHORTEST_HELD_S = 100, 10, 0.3
+_FINE, _FEWEST_HELD, _SHORTEST_HELD_S = 5.0, 10, 0.3
 OPEN_EAR = 0.3
 """The eye aspect ratio that an open eye of a trace of closures gets."""
 _FEWEST_TO_JUDGE, _CLEARLY, _NEAR_ZERO, _BEYOND_EAR = 50, 3.0, 0.12, 0.5

@@ -247,12 +247,18 @@ def test_openness_under_the_name_of_closures_is_doubted(tmp_path: Path) -> None:
     assert list(value_remarks(read_trace(written(tmp_path, "fec", closures())))) == []
 
 
-def test_a_last_value_that_is_repeated_is_named(tmp_path: Path) -> None:
-    ear = 0.3 - 0.25 * closures()
-    assert list(value_remarks(read_trace(written(tmp_path, "ear", ear)))) == []
-    ear[500:600] = ear[500]
-    (remark,) = value_remarks(read_trace(written(tmp_path, "ear", ear)))
-    assert "exactly the same for 2.0 to 2.0 s, 1 time" in remark
+@pytest.mark.parametrize("decimals", [3, 4, 5])
+@pytest.mark.parametrize("end", [0.3, 0.24])
+def test_values_that_were_repeated_or_interpolated_are_named(
+    tmp_path: Path, end: float, decimals: int
+) -> None:
+    ear = 0.3 - 0.25 * closures() + np.random.default_rng(1).normal(0, 0.008, 40 * RATE_HZ)
+    plain = read_trace(written(tmp_path, "ear", ear.round(decimals)))
+    assert list(value_remarks(plain)) == []
+    ear[500:600] = np.linspace(0.3, end, 100)
+    (remark,) = value_remarks(read_trace(written(tmp_path, "ear", ear.round(decimals))))
+    assert remark.startswith("1 time the value")
+    assert "along a line, for 2.0 to 2.0 s" in remark
     coarse = read_trace(written(tmp_path, "ear", ear.round(2)))
     assert list(value_remarks(coarse)) == [], "equal by chance"
 
