@@ -90,7 +90,7 @@ def check_gaze(
             else:
                 findings += _number_findings(place, samples, lines, layout.view.target)
                 findings += _frame_findings(place, samples, lines)
-            findings += _person_findings(place, samples, person)
+            findings += _person_findings(place, samples, person, layout.view.target)
     progress(1.0, "checked")
     # Angles in degrees are said once, not of each person.
     return list(dict.fromkeys(findings))
@@ -165,13 +165,20 @@ def _frame_findings(
             yield Finding("warning", "eyes-apart", place, lines[i], text)
 
 
-def _person_findings(place: Path, samples: records.GazeSamples, person: str) -> Iterator[Finding]:
+def _person_findings(
+    place: Path, samples: records.GazeSamples, person: str, target: Target
+) -> Iterator[Finding]:
     if len(samples) < _FEWEST_SAMPLES:
         text = f"person {person} has {len(samples)} samples; expected {_FEWEST_SAMPLES} or more"
         yield Finding("warning", "few-samples", place, 0, text)
     if len(np.unique(samples.session)) < 2:
         text = f"person {person} has one session; a test on a held-out session needs two"
         yield Finding("warning", "one-session", place, 0, text)
+    for axis, values in zip(target.axes, samples.gaze.T, strict=True):
+        if len(values) > 1 and not np.ptp(values):
+            text = f"person {person}: {axis} is {values[0]:.4g} in all {len(values)} samples; "
+            text += "expected eyes that look in different directions"
+            yield Finding("warning", "equal-gaze", place, 0, text)
 
 
 def _name(samples: records.GazeSamples, i: int) -> str:

@@ -11,7 +11,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, TypeVar
 
-from site_agent.errors import ConditioningError, InvalidInputError, TableFileError
+from site_agent.errors import ConditioningError, InvalidInputError, SettingsError, TableFileError
 from site_agent.eyeblink.openness.traces import looks_like_trace
 from site_agent.eyeblink.outputs.registry import ON_REQUEST
 from site_agent.eyeblink.session import BlinkAnalysisSettings
@@ -346,6 +346,7 @@ LEFT_OUT = ("blinks.dips", "blinks.extents", "outputs", "labels.subject", "label
 # Settings with columns of their own under other names.
 _OTHER_COLUMNS = {"labels.start": "session_start"}
 _OUTPUTS = "outputs."
+_TRUTH = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 
 
 def _columns() -> dict[str, str]:
@@ -366,8 +367,10 @@ def with_overrides(
     outputs = {name.removeprefix(_OUTPUTS) for name in named if name.startswith(_OUTPUTS)}
     chosen = set(settings.outputs)
     for name in outputs:
-        enabled = named.pop(f"{_OUTPUTS}{name}").strip().lower() in {"true", "yes", "1"}
-        chosen = chosen | {name} if enabled else chosen - {name}
+        text = named.pop(f"{_OUTPUTS}{name}").strip().lower()
+        if text not in _TRUTH:
+            raise SettingsError(f"{name} is {text!r}, expected true or false")
+        chosen = chosen | {name} if _TRUTH[text] else chosen - {name}
     return with_values(replace(settings, outputs=frozenset(chosen)), named)
 
 

@@ -114,6 +114,14 @@ def test_a_check_finds_everything_at_once(tmp_path: Path) -> None:
     assert {"shared-image", "few-samples", "one-session"} <= codes
 
 
+def test_equal_angles_of_a_person_are_found(tmp_path: Path) -> None:
+    level = samples_of("a", 30)
+    level.gaze[:, 1] = 0
+    folder_of(tmp_path, level, samples_of("b", 30, seed=1))
+    [finding] = check_gaze([tmp_path])
+    assert finding.text.startswith("person a: pitch is 0 in all 30 samples; expected")
+
+
 def test_angles_in_degrees_are_found_once(tmp_path: Path) -> None:
     table = folder_of(tmp_path, samples_of("a", 30), samples_of("b", 30, seed=1))
     head, *lines = table.read_text().splitlines()

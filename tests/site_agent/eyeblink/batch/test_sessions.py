@@ -151,6 +151,8 @@ def test_settings_come_back_from_their_plain_form() -> None:
     assert settings.trial_timing.us_latency_ms == 3.0
     with pytest.raises(ValueError, match="starts is 'many', expected a whole number"):
         with_overrides(BlinkAnalysisSettings(), {"starts": "many"})
+    with pytest.raises(ValueError, match="nwb is 'ja', expected true or false"):
+        with_overrides(BlinkAnalysisSettings(), {"nwb": "ja"})
 
 
 @pytest.mark.parametrize(
