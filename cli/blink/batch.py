@@ -82,7 +82,9 @@ def batch(
             redo=redo,
             addresses=prepared.addresses,
             on_outcome=lambda outcome: _note_outcome(invocation, outcome),
-            gather=lambda records: studies.append(write_study(output, records)),
+            gather=lambda records: studies.append(
+                write_study(output, records, [session.name for session in chosen])
+            ),
             progress=report,
         )
     if result.elsewhere:

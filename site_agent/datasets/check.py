@@ -274,17 +274,13 @@ def _box_findings(
     elif box.left < 0 or box.top < 0 or box.right >= width or box.bottom >= height:
         text = f"the box {box.corners} reaches outside the image of {width} x {height} pixels"
         yield _finding("warning", "box-crosses-edge", dataset, image, text, box=box)
-    if _is_elsewhere(box):
+    if _is_elsewhere(box) and _fits(box, width - 1, height - 1):
         text = (
             f"the parts lie beyond the box {box.corners}, or are far larger or smaller than it: "
             "are both in pixels of this picture, and is the box left, top, width, height?"
         )
         yield _finding("error", "parts-off-box", dataset, image, text, box=box)
-    unmarked = [
-        name
-        for name, (x, y) in box.parts.items()
-        if (x, y) in _UNMARKED and not (box.left <= x <= box.right and box.top <= y <= box.bottom)
-    ]
+    unmarked = _unmarked(box)
     if unmarked:
         text = (
             f"{len(unmarked)} of {len(box.parts)} parts are at 0, 0 or -1, -1, as programs write "
@@ -304,6 +300,18 @@ def _box_findings(
         yield _finding("warning", "parts-outside", dataset, image, text, box=box)
 
 
+def _unmarked(box: FaceBox) -> list[str]:
+    """Return the landmarks at 0, 0 or -1, -1, unless the others lie around that place."""
+    names = [name for name, place in box.parts.items() if place in _UNMARKED]
+    others = [place for place in box.parts.values() if place not in _UNMARKED]
+    if names and others:
+        across, down = zip(*others, strict=True)
+        far = max(max(across) - min(across), max(down) - min(down)) / 10
+        if max(min(across), min(down)) < far:
+            return []
+    return names
+
+
 def _is_elsewhere(box: FaceBox) -> bool:
     """Return whether the landmarks are not those of the face in the box."""
     if len(box.parts) < _FEWEST_PARTS:
@@ -317,11 +325,14 @@ def _is_elsewhere(box: FaceBox) -> bool:
         if not -_BEYOND_BOX < middle < 1 + _BEYOND_BOX:
             return True
         shares.append((max(values) - min(values)) / length)
-    return not _SMALLEST_SHARE < max(shares) < _LARGEST_SHARE
+    # A few may be those of a small thing, such as one eye.
+    smallest = _SMALLEST_SHARE if len(box.parts) >= _OF_A_FACE else 0.0
+    return not smallest < max(shares) < _LARGEST_SHARE
 
 
 _UNMARKED = {(0.0, 0.0), (-1.0, -1.0)}
 _FEWEST_PARTS, _BEYOND_BOX, _SMALLEST_SHARE, _LARGEST_SHARE = 5, 0.1, 0.05, 3.0
+_OF_A_FACE = 12
 
 
 def _open(path: Path) -> _Opened | tuple[str, str]:

@@ -115,7 +115,7 @@ def gather_study(request: Mapping[str, Any], progress: Progress) -> dict[str, An
         progress(0.5, "writing the tables")
         write_batch_table(study / "batch.csv", outcomes)
         records = [outcome.record for outcome in outcomes if outcome.record is not None]
-        summary = write_study(study, records)
+        summary = write_study(study, records, [outcome.session for outcome in outcomes])
     return {
         "study": str(study),
         "sessions": len(records),

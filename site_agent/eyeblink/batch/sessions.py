@@ -156,13 +156,15 @@ def _remarks(table: TextTable) -> tuple[str, ...]:
 
 def _repeated(table: TextTable, sessions: "Iterable[BatchSession]") -> Iterator[str]:
     """Name sessions with the recording of another one, analysed alike."""
-    first: dict[object, BatchSession] = {}
+    first: dict[str, BatchSession] = {}
     for session in sessions:
-        before = first.setdefault((session.source, *sorted(session.overrides.items())), session)
+        key = repr(replace(session, name="", participant="", group="", number=0, labels={}, line=0))
+        before = first.setdefault(key, session)
         if before is not session:
             yield (
                 f"{table.path.name}, line {session.line}: {session.name} has the same recording as "
-                f"{before.name} ({session.source.name}), so that it counts twice"
+                f"{before.name} ({session.source.name}), so that it counts twice; "
+                "delete one of the lines if that is not meant"
             )
 
 

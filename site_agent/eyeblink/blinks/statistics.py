@@ -114,7 +114,8 @@ def seen_time_s(trace: EyeTrace) -> Float64:
     if len(trace.timestamps_s) > 1 and trace.valid.any():
         usual_s = 1.0 / trace.frame_rate_hz
         steps_s = np.append(np.diff(trace.timestamps_s[trace.valid]), usual_s)
-        shares_s[trace.valid] = np.minimum(steps_s, max(2.0 * usual_s, LONGEST_BRIDGED_S))
+        bridged = steps_s <= max(2.0 * usual_s, LONGEST_BRIDGED_S)
+        shares_s[trace.valid] = np.where(bridged, steps_s, usual_s)
     return shares_s
 
 

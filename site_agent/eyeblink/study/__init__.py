@@ -1,7 +1,7 @@
 """A study: the files of all its sessions together, and learning over them."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,8 +47,13 @@ class StudySummary:
     remarks: tuple[str, ...]
 
 
-def write_study(study: Path, records: Sequence[SessionRecord]) -> StudySummary:
-    """Write ``sessions.csv`` and, where sessions have trials and numbers, the learning curve."""
+def write_study(
+    study: Path, records: Sequence[SessionRecord], sessions: Collection[str] = ()
+) -> StudySummary:
+    """Write ``sessions.csv`` and, where sessions have trials and numbers, the learning curve.
+
+    `sessions`: The names of all sessions of the study, with those that failed this time.
+    """
     files = {"sessions": study / "sessions.csv"}
     write_sessions_table(files["sessions"], records)
     with_trials = [record for record in records if record.conditioning is not None]
@@ -57,7 +62,7 @@ def write_study(study: Path, records: Sequence[SessionRecord]) -> StudySummary:
         write_trials_table(files["trials"], study, with_trials)
     curves, differences, remarks = _fit(records)
     there = {folder.name for folder in study_folders(study)}
-    if others := sorted(there - {record.name for record in records}):
+    if others := sorted(there - {record.name for record in records} - set(sessions)):
         remarks.append(
             f"the study holds results of {count_words(len(others), 'session')} that are not among "
             f"these ({', '.join(others[:_MOST_NAMED])}): compare-criteria, report --reviewed and "

@@ -73,11 +73,19 @@ def test_all_that_is_wrong_is_listed(tmp_path: Path) -> None:
     [
         (face_points(), False),
         (face_points()[36:48], False),
+        (face_points()[36:42] * 0.1 + (20, 16), False),
         (face_points() / 64, True),
         (face_points(scale=0.1) - (30, 20), True),
         (8 * face_points(), True),
     ],
-    ids=["face", "eyes", "shares of the picture", "another place", "another scale"],
+    ids=[
+        "face",
+        "eyes",
+        "a small thing",
+        "shares of the picture",
+        "another place",
+        "another scale",
+    ],
 )
 def test_landmarks_that_are_not_of_their_box_stop_training(
     tmp_path: Path, points: np.ndarray, is_named: bool
@@ -103,6 +111,14 @@ def test_a_landmark_that_nobody_marked_stops_training(
     ]
     assert finding.severity == "error"
     assert "1 of 68 parts" in finding.text
+
+
+def test_an_unmarked_landmark_is_found_in_a_box_around_all(tmp_path: Path) -> None:
+    parts = {**face_box(face_points()).parts, "40": (0.0, 0.0)}
+    around = AnnotatedImage(picture(tmp_path / "a.png"), (FaceBox(0, 0, 60, 46, parts),))
+    assert "parts-unmarked" in {
+        item.code for item in check_datasets([dataset_of(tmp_path, around)])
+    }
 
 
 def test_nothing_to_train_on_is_an_error(tmp_path: Path) -> None:

@@ -79,6 +79,7 @@ def test_sessions_that_left_the_table_are_named(study: Path) -> None:
     records = [read_record(study / name) for name in ("p0s1", "p0s2", "p1s1")]
     remarks = write_study(study, records).remarks
     assert any("1 session that are not among these (p1s2)" in remark for remark in remarks)
+    assert write_study(study, records, ["p1s2"]).remarks == ()
 
 
 def test_a_long_table_has_every_trial_with_the_labs_columns(finished: Path) -> None:

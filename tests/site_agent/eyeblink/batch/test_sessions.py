@@ -63,7 +63,8 @@ def test_a_table_describes_a_session(tmp_path: Path) -> None:
 
 
 def test_a_recording_that_is_listed_twice_is_named(tmp_path: Path) -> None:
-    lines = "session,trace,at_usual_pose\na,one.csv,\nb,two.csv,\nc,one.csv,\nd,one.csv,false\n"
+    lines = "session,trace,at_usual_pose,trials\na,one.csv,,\nb,two.csv,,\nc,one.csv,,\n"
+    lines += "d,one.csv,false,\ne,one.csv,,t.csv\n"
     [remark] = read_session_table(table(tmp_path, lines)).remarks
     assert "line 4: c has the same recording as a (one.csv)" in remark
 

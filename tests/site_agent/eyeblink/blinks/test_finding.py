@@ -74,9 +74,12 @@ def test_rates_do_not_depend_on_single_frames_without_a_value(kept: str) -> None
     if kept == "four of five":
         seen = np.random.default_rng(1).uniform(size=len(seen)) < 0.8
     trace = replace(whole, ear=np.where(seen, whole.ear, np.nan))
-    assert seen_time_s(trace).sum() == pytest.approx(whole.duration_s, rel=0.02)
+    # Chance makes some gaps longer than those that are bridged.
+    assert seen_time_s(trace).sum() == pytest.approx(whole.duration_s, rel=0.06)
     lost = replace(whole, ear=np.where(whole.timestamps_s < 30, whole.ear, np.nan))
     assert seen_time_s(lost).sum() == pytest.approx(30.0, rel=0.01)
+    glimpses = replace(whole, ear=np.where(np.arange(len(seen)) % 15 == 0, whole.ear, np.nan))
+    assert seen_time_s(glimpses).sum() == pytest.approx(whole.duration_s / 15, rel=0.02)
 
 
 def test_next_to_nothing_is_found_in_ten_minutes_of_noise() -> None:
