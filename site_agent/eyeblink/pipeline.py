@@ -165,7 +165,7 @@ def _read_trace(source: TraceFile, settings: BlinkAnalysisSettings) -> _Recorded
         raise InvalidInputError("a trace has no picture in which a light could be watched")
     path = Path(source.path)
     trace = read_trace(path, frame_rate_hz=source.frame_rate_hz, decimal=settings.files.decimal)
-    rate_hz = recordings.frame_timing(trace.timestamps_s).frame_rate_hz
+    rate_hz = trace.frame_rate_hz
     return _Recorded(
         trace,
         (source_file("trace", path),),

@@ -120,6 +120,8 @@ class EyeTrace:
     """Frames in which such a trace had a number such as 0 or -1 in place of a value."""
     of_closure: bool = False
     """The file has closures; their EAR are those of an eye of the usual shape."""
+    passed_over: tuple[str, ...] = ()
+    """Columns of the file that are named like marks of valid frames but hold other values."""
     pose_deg: Float64 | None = None
     """Yaw and pitch of the head, shape (n, 2), NaN where not known; None where never."""
 
@@ -166,10 +168,27 @@ class EyeTrace:
 
     @property
     def frame_rate_hz(self) -> float:
-        """Frames per second from the median interval; NaN for fewer than two frames."""
-        if len(self.timestamps_s) < 2:
-            return float("nan")
-        return float(1.0 / np.median(np.diff(self.timestamps_s)))
+        """`frame_rate_of` the times."""
+        return frame_rate_of(self.timestamps_s)
+
+
+def frame_rate_of(timestamps_s: Float64) -> float:
+    """Return the frames per second of increasing times, shape (n,); NaN for fewer than two.
+
+    Times to a millisecond, as of Matroska, have a median interval of 33 or 8 ms at 30 or 120
+    frames/s, so intervals near the median are averaged: lost frames and pauses have no part.
+    """
+    if len(timestamps_s) < 2:
+        return float("nan")
+    steps_s = np.diff(timestamps_s)
+    usual_s = float(np.median(steps_s))
+    near_s = steps_s[np.abs(steps_s / usual_s - 1.0) < _NEAR_USUAL]
+    # Frames that come in bursts have no interval near the median.
+    return 1.0 / (float(np.mean(near_s)) if len(near_s) else usual_s)
+
+
+_NEAR_USUAL = 0.55
+"""Half is included: 60 frames/s to 0.01 s have intervals of 0.02 and 0.01 s."""
 
 
 def as_written(trace: EyeTrace) -> EyeTrace:

@@ -9,7 +9,14 @@ import numpy as np
 
 from site_agent import text_tables
 from site_agent.errors import TableFileError
-from site_agent.eyeblink.records import POSE_COLUMNS, EyeTrace, Float64, Gap, mean_of_valid_eyes
+from site_agent.eyeblink.records import (
+    POSE_COLUMNS,
+    EyeTrace,
+    Float64,
+    Gap,
+    frame_rate_of,
+    mean_of_valid_eyes,
+)
 from site_agent.wording import count_words
 
 _LARGEST_EAR, _LARGEST_USUAL_EAR = 10.0, 1.0
@@ -20,10 +27,13 @@ _CLOSURE = {"fec": 1.0, "closure": 1.0, "eyelid_closure": 1.0} | dict.fromkeys(
 _PER_CENT_FROM = 2.0
 _LEFT = ("ear_left", "left_ear", "ear_l", "ear2d6_l")
 _RIGHT = ("ear_right", "right_ear", "ear_r", "ear2d6_r")
-_VALID = ("valid", "ear2d6_valid", "success", "detected", "face_detected")
+_VALID = ("valid", "ear2d6_valid")
+_FACE_SEEN = ("success", "detected", "face_detected")
+"""Names that programs also give to counts of faces and to scores."""
 _FRAME = ("frame", "frames", "frame_number", "frame_no", "frame_index", "frame_id")
 _VALUE = re.compile(r"|x|nan|na|n/a|[+-]?[\d.]+(e[+-]?\d+)?")
-_TRUTH = {"true": True, "1": True, "false": False, "0": False}
+_TRUTH = dict.fromkeys(("true", "1", "1.0", "yes"), True)
+_TRUTH |= dict.fromkeys(("false", "0", "0.0", "no"), False)
 
 
 def read_trace(
@@ -126,12 +136,17 @@ def _table_trace(table: text_tables.TextTable, frame_rate_hz: float | None) -> E
         raise TableFileError(table.path, [(lines[at], text)])
     if is_timed:
         _refuse_other_rate(table.path, times_s, frame_rate_hz)
-    trace = _trace(frames.astype(np.int64), times_s, (ear, left, right), _valid(table))
+    valid, passed_over = _valid(table)
+    trace = _trace(frames.astype(np.int64), times_s, (ear, left, right), valid)
     placeholders = int(np.any(unknown, axis=0).sum())
     angles = [table.numbers(name) for name in POSE_COLUMNS if name in table.columns]
     pose_deg = np.stack(angles, axis=1) if len(angles) == len(POSE_COLUMNS) else None
     return replace(
-        trace, placeholders=placeholders, of_closure=closure is not None, pose_deg=pose_deg
+        trace,
+        placeholders=placeholders,
+        of_closure=closure is not None,
+        passed_over=passed_over,
+        pose_deg=pose_deg,
     )
 
 
@@ -198,11 +213,17 @@ def value_remarks(trace: EyeTrace) -> Iterator[str]:
             f"{count_words(trace.placeholders, 'frame')} with runs of exactly the same number (0, "
             "-1, 999 or the like) were taken as frames without a value: shut lids never give them"
         )
+    for column in trace.passed_over:
+        yield (
+            f"the column {column} holds other values than true and false (1 and 0), so no frame "
+            "was left out by it; name a column of such marks valid"
+        )
     usual = float(np.nanmedian(trace.ear)) if trace.valid.any() else OPEN_EAR
     if trace.of_closure and usual < OPEN_EAR / 2:
         yield (
             f"the closures rest at {1 - usual / OPEN_EAR:.2f}, so the eyes are shut most of the "
-            "time: or is the column one of openness (1 open, 0 shut)? Then name it ear"
+            "time: or is the column one of openness (1 open, 0 shut)? Then write 1 - openness "
+            "under the name fec"
         )
     held_s = _held_s(trace)
     if len(held_s):
@@ -222,7 +243,8 @@ def value_remarks(trace: EyeTrace) -> Iterator[str]:
 def _held_s(trace: EyeTrace) -> Float64:
     """Return how long values are repeated, or lie on a line, where they are too fine for chance."""
     known, times_s = trace.ear[trace.valid], trace.timestamps_s[trace.valid]
-    steps = np.diff(np.unique(known))
+    # The mean of two eyes has rounding errors, which would pass for the finest steps.
+    steps = np.diff(np.unique(np.round(known, 9)))
     bends = np.abs(np.diff(known, 2))
     if trace.of_closure or not (len(steps) and len(bends)):
         return np.empty(0)
@@ -292,7 +314,7 @@ def _rate(path: Path, frame_rate_hz: float | None) -> float:
 def _refuse_other_rate(path: Path, times_s: Float64, frame_rate_hz: float | None) -> None:
     if frame_rate_hz is None or len(times_s) < 2:
         return
-    own_hz = 1.0 / float(np.median(np.diff(times_s)))
+    own_hz = frame_rate_of(times_s)
     if not abs(own_hz / frame_rate_hz - 1.0) < _SAME_RATE:
         raise TableFileError(
             path,
@@ -304,16 +326,23 @@ def _refuse_other_rate(path: Path, times_s: Float64, frame_rate_hz: float | None
 _SAME_RATE = 0.1
 
 
-def _valid(table: text_tables.TextTable) -> np.ndarray:
-    column = table.first_of(_VALID)
-    if column is None:
-        near = next((name for name in table.columns if "valid" in name), None)
-        if near is not None:
-            text = f"the column {near!r} is not known; did you mean valid (true or false)?"
-            raise TableFileError(table.path, [(1, text)])
-        return np.ones(len(table), dtype=bool)
-    flags = [cell.lower() for cell in table.cells(column)]
-    odd = [row.line for row, word in zip(table.rows, flags, strict=True) if word not in _TRUTH]
-    if odd:
-        raise TableFileError(table.path, [(line, f"{column} is not true or false") for line in odd])
-    return np.array([_TRUTH[word] for word in flags])
+def _valid(table: text_tables.TextTable) -> tuple[np.ndarray, tuple[str, ...]]:
+    """Return the frames to judge, and the columns of `_FACE_SEEN` that were passed over."""
+    passed_over: list[str] = []
+    for column in (name for name in (*_VALID, *_FACE_SEEN) if name in table.columns):
+        flags = [cell.lower() for cell in table.cells(column)]
+        odd = [
+            (line, f"{column} is {word!r}, expected true or false (1 or 0)")
+            for line, word in zip(table.lines, flags, strict=True)
+            if word not in _TRUTH
+        ]
+        if not odd:
+            return np.array([_TRUTH[word] for word in flags]), tuple(passed_over)
+        if column in _VALID:
+            raise TableFileError(table.path, odd)
+        passed_over.append(column)
+    near = next((name for name in table.columns if "valid" in name), None)
+    if near is not None:
+        text = f"the column {near!r} is not known; did you mean valid (true or false)?"
+        raise TableFileError(table.path, [(1, text)])
+    return np.ones(len(table), dtype=bool), tuple(passed_over)

@@ -10,7 +10,7 @@ import numpy as np
 
 from aggregators.formats import file_digest
 from site_agent.errors import TableFileError, VideoFileError
-from site_agent.eyeblink.records import Float64
+from site_agent.eyeblink.records import Float64, frame_rate_of
 from site_agent.eyeblink.session_folder import RecordingStart, SessionLabels, SourceFile
 from site_agent.eyeblink.video.seeking import SeekableVideo
 from site_agent.pictures.video_reading import DecodingReport, FrameSource, VideoInfo, VideoReader
@@ -254,6 +254,5 @@ def frame_timing(timestamps_s: Float64) -> FrameTiming:
     lost = (multiple >= 2) & (np.abs(relative - multiple) < 0.3)
     missing = int(np.sum(multiple[lost] - 1)) if steady else 0
     places = int(np.sum(lost)) if steady else 0
-    # Times to a millisecond, as of Matroska, have a median of 33 or 8 ms at 30 or 120 frames/s.
-    frame_s = float(np.mean(steps_s[np.abs(relative - 1.0) < 0.5]))
-    return FrameTiming(1.0 / frame_s, steady, missing, places, float(steps_s.max()))
+    rate_hz = frame_rate_of(timestamps_s)
+    return FrameTiming(rate_hz, steady, missing, places, float(steps_s.max()))

@@ -1,5 +1,6 @@
 """Files of eye aspect ratios and of closures, ours and those of other programs."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -108,7 +109,7 @@ def test_missing_frames_keep_their_time(tmp_path: Path) -> None:
         ("frame,pupil\n0,0.3\n", "expected ear, or ear_left and ear_right"),
         ("timestamp_s,ear\n0,0.3\n0,0.3\n", "line 3: time 0 s does not come after 0 s"),
         ("timestamp_s,ear\n,0.3\n", "line 2: has no time"),
-        ("frame,ear,valid\n0,0.3,maybe\n", "line 2: valid is not true or false"),
+        ("frame,ear,valid\n0,0.3,maybe\n", "line 2: valid is 'maybe', expected true or false"),
     ],
 )
 def test_errors_name_file_and_line(tmp_path: Path, text: str, message: str) -> None:
@@ -244,6 +245,7 @@ def test_closures_under_the_name_of_ratios_are_refused(tmp_path: Path, scale: fl
 def test_openness_under_the_name_of_closures_is_doubted(tmp_path: Path) -> None:
     (remark,) = value_remarks(read_trace(written(tmp_path, "fec", 1 - closures())))
     assert "column one of openness" in remark
+    assert remark.endswith("write 1 - openness under the name fec")
     assert list(value_remarks(read_trace(written(tmp_path, "fec", closures())))) == []
 
 
@@ -263,9 +265,31 @@ def test_values_that_were_repeated_or_interpolated_are_named(
     assert list(value_remarks(coarse)) == [], "equal by chance"
 
 
+def test_the_mean_of_two_coarse_columns_is_coarse(tmp_path: Path) -> None:
+    noise = np.random.default_rng(1).normal(0, 0.004, (2, 40 * RATE_HZ))
+    left, right = (0.3 - 0.25 * closures() + noise).round(2)
+    rows = (f"{n / RATE_HZ},{a},{b}\n" for n, (a, b) in enumerate(zip(left, right, strict=True)))
+    path = write(tmp_path, "time_s,ear_left,ear_right\n" + "".join(rows))
+    assert list(value_remarks(read_trace(path))) == []
+
+
 def test_frames_that_a_tracker_failed_in_are_not_judged(tmp_path: Path) -> None:
     trace = read_trace(write(tmp_path, "time_s,success,ear\n0,1,0.3\n0.03,0,0.1\n0.06,1,0.3\n"))
     assert list(trace.gaps) == [Gap.NONE, Gap.MARKED_INVALID, Gap.NONE]
+
+
+@pytest.mark.parametrize(("seen", "not_seen"), [("1.0", "0.0"), ("yes", "no"), ("True", "False")])
+def test_marks_of_other_programs_are_read(tmp_path: Path, seen: str, not_seen: str) -> None:
+    text = f"time_s,detected,success,ear\n0,2,{seen},0.3\n0.03,0,{not_seen},0.1\n"
+    assert list(read_trace(write(tmp_path, text)).gaps) == [Gap.NONE, Gap.MARKED_INVALID]
+
+
+@pytest.mark.parametrize("score", ["2", "0.98", ""])
+def test_scores_named_like_marks_are_passed_over_with_a_remark(tmp_path: Path, score: str) -> None:
+    trace = read_trace(write(tmp_path, f"time_s,detected,ear\n0,{score},0.3\n0.03,0,0.1\n"))
+    assert list(trace.gaps) == [Gap.NONE, Gap.NONE]
+    (remark,) = value_remarks(trace)
+    assert remark.startswith("the column detected holds other values than true and false")
 
 
 def test_a_rate_that_contradicts_the_times_is_refused(tmp_path: Path) -> None:
@@ -273,6 +297,25 @@ def test_a_rate_that_contradicts_the_times_is_refused(tmp_path: Path) -> None:
     assert read_trace(path, frame_rate_hz=RATE_HZ).frame_rate_hz == pytest.approx(RATE_HZ)
     with pytest.raises(TableFileError, match="times of 50 frames/s, while 60 were given"):
         read_trace(path, frame_rate_hz=60)
+
+
+@pytest.mark.parametrize("rate_hz", [24, 29.97, 30, 60])
+def test_times_to_a_hundredth_of_a_second_fit_their_rate(tmp_path: Path, rate_hz: float) -> None:
+    rows = "".join(f"{n / rate_hz:.2f},0.3\n" for n in range(300))
+    trace = read_trace(write(tmp_path, "time_s,ear\n" + rows), frame_rate_hz=rate_hz)
+    assert trace.frame_rate_hz == pytest.approx(rate_hz, rel=0.01)
+
+
+def test_all_files_state_one_rate_of_times_to_a_millisecond(tmp_path: Path) -> None:
+    times_s = (np.arange(4800) / 120).round(3)
+    ear = 0.3 - 0.25 * np.interp(times_s, np.arange(40 * RATE_HZ) / RATE_HZ, closures())
+    rows = "".join(f"{time},{value:.5f}\n" for time, value in zip(times_s, ear, strict=True))
+    path, out = write(tmp_path, "time_s,ear\n" + rows), tmp_path / "out"
+    run_blink_analysis(TraceFile(path), out_dir=out)
+    session = json.loads((out / "session.json").read_text())["recording"]
+    provenance = json.loads((out / "provenance.json").read_text())["recording"]
+    assert session["frame_rate_hz"] == pytest.approx(120, rel=1e-4)
+    assert provenance["frame_rate_hz"] == session["frame_rate_hz"]
 
 
 def test_ratios_of_eyes_that_are_mostly_shut_are_ratios(tmp_path: Path) -> None:

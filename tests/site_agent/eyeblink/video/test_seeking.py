@@ -158,6 +158,12 @@ def test_a_varying_rate_has_no_losses_to_count() -> None:
     assert timing.lost_frames == 0
 
 
+def test_bursts_of_frames_have_the_rate_of_the_median_interval() -> None:
+    with np.errstate(all="raise"):
+        timing = frame_timing(np.cumsum(np.tile([0.001, 0.066], 50)[1:]))
+    assert timing.frame_rate_hz == pytest.approx(1 / 0.0335)
+
+
 def test_too_few_frames() -> None:
     assert np.isnan(frame_timing(np.zeros(1)).frame_rate_hz)
 
