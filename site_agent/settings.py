@@ -372,8 +372,9 @@ def _expected_of(kind: Any, limits: tuple[Any, ...]) -> str:
     if origin is Literal:
         return ", ".join(str(choice) for choice in choices)
     if origin is tuple and Ellipsis not in choices:
-        between = _range(_kinds(choices[0])[0][1])
-        return f"{len(choices)} numbers{between} separated by commas"
+        limits = _kinds(choices[0])[0][1]
+        even = "even " * any(getattr(item, "multiple_of", 1) == 2 for item in limits)
+        return f"{len(choices)} {even}numbers{_range(limits)} separated by commas"
     if origin is tuple:
         return f"{_expected(choices[0])} or several separated by commas"
     if isinstance(kind, type) and issubclass(kind, Enum):

@@ -24,7 +24,7 @@ from pool_server.http.session import ServerParts
 from pool_server.wire.errors import ErrorResponse
 
 CHUNK_BYTES = 1024 * 1024
-_ONE_RANGE = re.compile("bytes=(?:([0-9]{1,18})-[0-9]{0,18}|-0*[1-9][0-9]{0,17})")
+_ONE_RANGE = re.compile("bytes=(?:([0-9]{1,18})-([0-9]{1,18})?|-0*[1-9][0-9]{0,17})")
 
 CONTENT_RESPONSES: dict[int | str, dict[str, object]] = {
     200: {
@@ -91,8 +91,9 @@ class ContentResponse(Response):
             response = FileResponse(self.source, headers=self.plain_headers)
             response.chunk_size = CHUNK_BYTES
             match = _ONE_RANGE.fullmatch(request.get("range", ""))
-            if match is None or request.get("if-range", etag) != etag:
-                # RFC 9110 section 14.2: a server need not answer several at once.
+            backwards = match and match[2] and int(match[2]) < int(match[1])
+            if match is None or backwards or request.get("if-range", etag) != etag:
+                # RFC 9110 section 14: invalid ones are passed over, and several may be.
                 others = [(name, value) for name, value in scope["headers"] if name != b"range"]
                 scope = {**scope, "headers": others}
             elif match[1] and int(match[1]) >= self.size_bytes:

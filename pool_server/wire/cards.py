@@ -417,7 +417,7 @@ def receipt_lines(receipt: PrivacyReceipt) -> tuple[list[str], list[list[str]]]:
 
 
 def score_text(score: Score, form: str = ".2f") -> str:
-    """Return a score with its interval, usually of at most 19 characters."""
+    """Return a score with its interval, usually at most 19 characters long."""
     if score.low is None or score.high is None:
         return f"{score.value:{form}}"
     return f"{score.value:{form}} ({score.low:{form}} to {score.high:{form}})"

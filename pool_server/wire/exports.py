@@ -1,4 +1,4 @@
-"""Exports: models on their way from one pool to another, without a connection; citations."""
+"""Exports: models on their way from one pool to another, without a connection; and citations."""
 
 from datetime import datetime
 from typing import Any

@@ -85,6 +85,9 @@ _FEWEST_UNITS = 8
 
 _CONVOLUTIONS = (nn.Conv2d, nn.Conv3d)
 
+_COMPARED_AT_ONCE = 2048
+"""Inputs; their products with all rows stay in the processor's cache."""
+
 _LOOKED_AT = {4: 512, 5: 16}
 """Samples of the site that are compared with rows, evenly spaced, by dimensions of the input: of
 a clip, all its tokens are. It is enough to see near copies."""
@@ -410,7 +413,6 @@ def _readable_pairs(
     # About the inputs' mean, so that an input is compared by its distance from it.
     rows, x = weight[left].double() - steps[:, None] * middle, inputs.double() - middle
     among, sizes, near = rows @ rows.T, x.square().sum(1), 10 ** (-MOST_GAIN_OF_PAIRS_DB / 10)
-    products, margins = 2 * rows @ x.T, (near - 1) * sizes
     least, most = (1 - near**0.5) ** 2 * sizes.min(), (1 + near**0.5) ** 2 * sizes.max()
     pairs = torch.zeros(len(left), len(left), dtype=torch.bool)
     for sign in (1, -1):
@@ -419,11 +421,16 @@ def _readable_pairs(
         squares = squares / step.square()
         # No input is near to a pair that is nearer to the mean, or farther, than all inputs are.
         able = (step.abs() > 1e-12) & (squares > least) & (squares < most)
-        for one, others in enumerate(able.triu(1)):
-            other = torch.nonzero(others).flatten()
-            # |mean - x|^2 < near |x|^2, sorted by what depends on the input.
-            nearest = (products[one] - sign * products[other]) / step[one, other][:, None] + margins
-            pairs[one, other] |= nearest.amax(dim=1) > squares[one, other]
+        for part, part_sizes in zip(
+            x.split(_COMPARED_AT_ONCE), sizes.split(_COMPARED_AT_ONCE), strict=True
+        ):
+            products, margins = 2 * rows @ part.T, (near - 1) * part_sizes
+            for one, others in enumerate(able.triu(1)):
+                other = torch.nonzero(others).flatten()
+                # |mean - x|^2 < near |x|^2, sorted by what depends on the input.
+                nearest = torch.sub(products[one], products[other], alpha=sign)
+                nearest.div_(step[one, other][:, None]).add_(margins)
+                pairs[one, other] |= nearest.amax(dim=1) > squares[one, other]
     pairs |= pairs.T.clone()
     marked = torch.zeros(len(left), dtype=torch.bool)
     # Without one of its rows a pair shows nothing more.

@@ -110,7 +110,8 @@ class JointStudy:
     def __init__(self, lab: Lab, trials: LabTrials, progress: Progress = no_progress) -> None:
         self.lab, self.trials, self.progress = lab, trials, progress
         self.design = read_design(lab.charter)
-        self.folder = lab.folder / "studies" / lab.charter.digest  # from the first numbers on
+        # Exists once this lab has given numbers.
+        self.folder = lab.folder / "studies" / lab.charter.digest
         contents = [trials.hits, trials.of, trials.design, trials.animal]
         self._facts: dict[str, Any] = {
             "animals": sorted(trials.names),

@@ -120,6 +120,8 @@ def test_the_settings_of_every_command_are_printed(poolctl: Run) -> None:
         shown = poolctl("settings", *name.replace("KIND", kind).split())
         assert shown.code == 0, f"{name}: {shown.err}"
         assert "=" in shown.out, name
+    assert "=" in poolctl("settings", "study gaze").out
+    assert "one of gaze, saliency" in poolctl("settings", "train", "network").err
 
 
 def test_a_list_of_commands_cuts_no_sentence(poolctl: Run) -> None:

@@ -38,7 +38,7 @@ class VideoDrawing(Settings, error=InvalidInputError):
 
     seconds: float | None = Field(default=None, ge=0.1, le=86400)
     """Length; none: 20 seconds, or as long as the trials take."""
-    trials: int | None = Field(default=None, ge=1)
+    trials: int | None = Field(default=None, ge=1, le=9600)
     """Draw a session of eyeblink conditioning with this number of trials (6 to 9 s each)."""
     frame_rate_hz: float = Field(default=30.0, ge=1, le=1000)
     size: tuple[_EvenSide, _EvenSide] = (640, 480)

@@ -52,10 +52,16 @@ def test_an_interrupted_download_can_be_resumed(pool: PoolDriver) -> None:
     assert answer.headers["content-range"] == f"bytes {middle}-{len(CONTENT) - 1}/{len(CONTENT)}"
 
 
-def test_a_part_of_another_file_is_never_joined(embedded_pool: PoolDriver) -> None:
+@pytest.mark.parametrize(
+    "headers",
+    [{"Range": "bytes=10-", "If-Range": '"something else"'}, {"Range": "bytes=5-2"}],
+    ids=["of another file", "backwards"],
+)
+def test_the_whole_file_comes_in_place_of_a_part_that_nobody_can_join(
+    embedded_pool: PoolDriver, headers: dict[str, str]
+) -> None:
     pool = embedded_pool
     upload(pool.member("down"), "down/gaze", CONTENT)
-    headers = {"Range": "bytes=10-", "If-Range": '"something else"'}
     answer = pool.admin.get(ADDRESS, headers=headers)
     assert answer.status_code == 200
     assert answer.content == CONTENT
