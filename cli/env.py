@@ -107,11 +107,11 @@ def settings(
 
     Change the settings you need, delete the rest, and give the file to the command with --settings.
     """
-    *words, kind = " ".join(command_words).split() or [""]
-    name = " ".join([*words, kind])
+    *names, kind = " ".join(command_words).split() or [""]
+    name = " ".join([*names, kind])
     if f"{name} KIND" in SETTINGS_OF_COMMANDS:
-        words, kind = [*words, kind], ""
-    of_kind = " ".join([*words, "KIND"])
+        names, kind = [*names, kind], ""
+    of_kind = " ".join([*names, "KIND"])
     place = SETTINGS_OF_COMMANDS.get(name) or SETTINGS_OF_COMMANDS.get(of_kind)
     if place is None:
         known = ", ".join(SETTINGS_OF_COMMANDS)
