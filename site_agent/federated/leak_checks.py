@@ -421,9 +421,9 @@ def _readable_pairs(
         squares = squares / step.square()
         # No input is near to a pair that is nearer to the mean, or farther, than all inputs are.
         able = (step.abs() > 1e-12) & (squares > least) & (squares < most)
-        for part, part_sizes in zip(
-            x.split(_COMPARED_AT_ONCE), sizes.split(_COMPARED_AT_ONCE), strict=True
-        ):
+        for first in range(0, len(x), _COMPARED_AT_ONCE):
+            at_once = slice(first, first + _COMPARED_AT_ONCE)
+            part, part_sizes = x[at_once], sizes[at_once]
             products, margins = 2 * rows @ part.T, (near - 1) * part_sizes
             for one, others in enumerate(able.triu(1)):
                 other = torch.nonzero(others).flatten()
