@@ -220,18 +220,25 @@ def _ur_remarks(results: Sequence[TrialResult], settings: ConditioningSettings) 
         and result.measures.trial_type is not TrialType.CS_ONLY
         and math.isfinite(result.measures.ur_amplitude)
     ]
+    # CRs that peak at the US look like URs before a late US: trials without them tell the two
+    # apart. Of a late list hardly any trial is left, for URs fall into the window of the CR.
+    without_cr = [trial for trial in measured if not trial.cr_amplitude >= _LEAST_UR_FEC]
+    told_apart = len(without_cr) >= _FEWEST_TRIALS_FOR_UR
+    judged = without_cr if told_apart else measured
     start_ms, end_ms = settings.ur_window_ms
     unanswered = sum(
         trial.ur_amplitude < _LEAST_UR_FEC
         or trial.ur_amplitude < trial.cr_amplitude
         or trial.ur_peak_ms <= start_ms + _SHORTEST_RISE_MS
-        for trial in measured
+        for trial in judged
     )
-    if len(measured) >= _FEWEST_TRIALS_FOR_UR and unanswered > len(measured) / 2:
+    if len(judged) >= _FEWEST_TRIALS_FOR_UR and unanswered > len(judged) / 2:
         yield (
-            f"in {unanswered} of {count_words(len(measured), 'trial')} with a US the lids do not "
-            f"close {start_ms:g} to {end_ms:g} ms after it, or close before: is the list on the "
-            "clock of the recording (--set clock_offset_s=SECONDS), and did the puff reach the eye?"
+            f"in {unanswered} of {count_words(len(judged), 'trial')} with a US"
+            f"{' and no CR' * told_apart} the lids do not close {start_ms:g} to {end_ms:g} ms "
+            "after it, or close before: is the list on the clock of the recording (--set "
+            "clock_offset_s=SECONDS), and did the puff reach the eye"
+            f"{', or do the CRs close the lids before the US comes' * (not told_apart)}?"
         )
 
 

@@ -117,6 +117,24 @@ def test_trials_on_another_clock_are_doubted(
         assert ("did the puff reach the eye" in " ".join(session.warnings)) == doubted
 
 
+@pytest.mark.parametrize(("trained", "ending"), [(10, None), (16, "before the US comes?")])
+def test_crs_that_close_the_lids_before_the_us_are_told_from_a_late_list(
+    trained: int, ending: str | None
+) -> None:
+    times_s, trials = np.arange(0.0, 330.0, 1 / RATE_HZ), []
+    fec = np.random.default_rng(2).normal(0.0, 0.01, len(times_s))
+    for number in range(16):
+        cs_s = 20.0 * number + 5.0
+        height = 0.95 if number < trained else 0.0
+        cr = np.interp(times_s - cs_s, [0.15, CS_US_S, CS_US_S + 0.3], [0.0, height, 0.0])
+        puff = np.interp(times_s - cs_s - CS_US_S, [0.03, 0.09, 0.5], [0.0, 0.8, 0.0])
+        fec += np.maximum(cr, puff)
+        trials.append(Trial(str(number + 1), TrialType.PAIRED, cs_s, cs_s + CS_US_S))
+    doubts = [remark for remark in analyse((times_s, fec, trials)).remarks if "puff" in remark]
+    assert len(doubts) == (ending is not None)
+    assert all(doubt.endswith(ending or "") for doubt in doubts)
+
+
 def test_date_times_put_trace_and_trials_on_one_clock(
     drawn: SyntheticConditioning, tmp_path: Path
 ) -> None:
