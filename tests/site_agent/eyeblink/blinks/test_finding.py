@@ -59,12 +59,13 @@ def test_a_frame_rate_that_loses_blinks_is_reported(frame_rate_hz: float, warnin
     assert sum("fall between frames" in doubt for doubt in doubts) == warnings
 
 
-@pytest.mark.parametrize(("slowed", "is_named"), [(1, False), (8, True), (33, True)])
+@pytest.mark.parametrize(("slowed", "is_named"), [(1, False), (8, True), (33, True), (80, False)])
 def test_slow_motion_that_the_file_does_not_tell_is_named(slowed: int, is_named: bool) -> None:
     filmed, _ = draw_trace(5, Drawing(seconds=60, frame_rate_hz=240))
     trace = replace(filmed, timestamps_s=slowed * filmed.timestamps_s)
     doubts = quality_warnings(trace, True, judge_blinks(trace))
     assert any("slow motion" in doubt for doubt in doubts) == is_named
+    assert any("did not doze" in doubt for doubt in doubts) == is_named
 
 
 @pytest.mark.parametrize("kept", ["every second", "four of five"])
