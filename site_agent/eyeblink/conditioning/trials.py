@@ -314,8 +314,8 @@ def _in_order(trials: Sequence[Trial]) -> tuple[tuple[Trial, ...], tuple[str, ..
     if odd:
         interval_s = odd[0].us_onset_s - odd[0].cs_onset_s
         remarks.append(
-            f"{count_words(len(odd), 'trial')} have an implausible time from CS to US "
-            f"({interval_s:.4g} s in trial {odd[0].trial}; expected "
+            f"{count_words(len(odd), 'trial has', 'trials have')} an implausible time from CS to "
+            f"US ({interval_s:.4g} s in trial {odd[0].trial}; expected "
             f"{SHORTEST_PLAUSIBLE_INTERVAL_S:g} to {LONGEST_PLAUSIBLE_INTERVAL_S:g} s): are the "
             "onsets in seconds?"
         )
@@ -326,9 +326,10 @@ def _in_order(trials: Sequence[Trial]) -> tuple[tuple[Trial, ...], tuple[str, ..
     ]
     if close:
         remarks.append(
-            f"{count_words(len(close), 'trial')} begin less than {_SHORTEST_TRIAL_S:g} s after "
-            f"another one (trial {close[0]}), so that one response counts more than once: are rows "
-            "repeated, are ends listed as onsets, or do the times count from each trial's start?"
+            f"{count_words(len(close), 'trial begins', 'trials begin')} less than "
+            f"{_SHORTEST_TRIAL_S:g} s after another one (trial {close[0]}), so that one response "
+            "counts more than once: are rows repeated, are ends listed as onsets, or do "
+            "the times count from each trial's start?"
         )
     return ordered, tuple(remarks)
 
@@ -396,18 +397,21 @@ def trials_of_pulses(
         )
     paired = trials_from_onsets(*onsets, pairing_window_ms=settings.pairing_window_ms)
     remarks = list(paired.remarks)
-    for name, channel, times in zip(
-        ("cs", "us"), (settings.cs_channel, settings.us_channel), onsets, strict=True
+    for name, channel, times, left in (
+        ("cs", settings.cs_channel, onsets[0], TrialType.US_ONLY),
+        ("us", settings.us_channel, onsets[1], TrialType.CS_ONLY),
     ):
         if not times:
             remarks.append(
-                f"{table.path.name}: no pulse on the channel {channel!r}; found {listed} (--set "
-                f"{name}_channel=NAME)"
+                f"{table.path.name}: no pulse on the channel {channel!r}; found {listed}, so that "
+                f"all trials are {left}; if the {name.upper()} has another name, --set "
+                f"{name}_channel=NAME"
             )
     if all(onsets) and not any(one.trial_type is TrialType.PAIRED for one in paired.trials):
         remarks.append(
             f"{table.path.name}: no US follows a CS within {settings.pairing_window_ms:g} ms "
-            "(pairing_window_ms): are the times in the unit that their column says?"
+            "(pairing_window_ms): are the times in the unit that their column says, or are CS and "
+            "US unpaired on purpose?"
         )
     return replace(paired, path=table.path, remarks=tuple(remarks))
 

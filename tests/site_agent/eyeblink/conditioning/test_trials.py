@@ -197,9 +197,10 @@ def test_columns_that_are_not_used_are_named(tmp_path: Path) -> None:
     ("rows", "remark"),
     [
         ("3,CS\n3.4,US\n", None),
-        ("3,CS\n3.4,puff\n", "no pulse on the channel 'US'; found CS, puff"),
-        ("3,tone\n3.4,US\n", "no pulse on the channel 'CS'; found tone, US"),
+        ("3,CS\n3.4,puff\n", "found CS, puff, so that all trials are cs_only; if the US"),
+        ("3,tone\n3.4,US\n", "found tone, US, so that all trials are us_only; if the CS"),
         ("3000,CS\n3400,US\n", "no US follows a CS within 2000 ms"),
+        ("3,CS\n13,US\n", "or are CS and US unpaired on purpose?"),
     ],
 )
 def test_logs_without_one_of_the_stimuli_or_without_pairs_are_remarked_on(
@@ -217,7 +218,7 @@ def test_trials_at_the_time_of_others_are_remarked_on(
     tmp_path: Path, rows: str, is_named: bool
 ) -> None:
     remarks = read_trials_csv(written(tmp_path, "cs_onset_s,us_onset_s\n" + rows)).remarks
-    assert any("counts more than once" in remark for remark in remarks) == is_named
+    assert any("1 trial begins less" in remark for remark in remarks) == is_named
 
 
 def test_a_us_long_after_its_cs_is_remarked_on(tmp_path: Path) -> None:
