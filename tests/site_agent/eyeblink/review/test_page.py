@@ -2,13 +2,14 @@
 
 import csv
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from site_agent.eyeblink.review.actions import ReviewEvent
-from site_agent.eyeblink.review.review_session import open_review
+from site_agent.eyeblink.review.review_session import ReviewSession, open_review
 from tests.site_agent.app.test_app_in_chromium import chromium, pytestmark
 from tests.site_agent.eyeblink.review.conftest import running_review
 from tests.waiting import wait_until
@@ -30,6 +31,14 @@ def page(chromium: Any) -> Iterator[Any]:
     assert problems == []
 
 
+@contextmanager
+def running_page(page: Any, review: ReviewSession) -> Iterator[str]:
+    """Run a review, and leave its page while the server still answers what the page asks."""
+    with running_review(review) as url:
+        yield url
+        page.goto("about:blank")
+
+
 def open_page(page: Any, url: str) -> None:
     page.goto(url)
     page.wait_for_selector("body[data-ready=true]")
@@ -46,7 +55,7 @@ def press(page: Any, *names: str) -> None:
 
 
 def test_a_review_by_keyboard(page: Any, trace_session: Path) -> None:
-    with open_review(trace_session, reviewer="Ada") as review, running_review(review) as url:
+    with open_review(trace_session, reviewer="Ada") as review, running_page(page, review) as url:
 
         def event(number: int) -> ReviewEvent:
             return next(
@@ -87,7 +96,7 @@ def test_a_review_by_keyboard(page: Any, trace_session: Path) -> None:
 
 @pytest.mark.parametrize("width_px", [320, 1440])
 def test_the_page_does_not_scroll_sideways(page: Any, trace_session: Path, width_px: int) -> None:
-    with open_review(trace_session, reviewer="Ada") as review, running_review(review) as url:
+    with open_review(trace_session, reviewer="Ada") as review, running_page(page, review) as url:
         page.set_viewport_size({"width": width_px, "height": 844})
         open_page(page, url)
         assert page.evaluate("document.documentElement.scrollWidth") <= width_px
@@ -108,7 +117,7 @@ def test_frames_are_shown_and_landmarks_corrected(  # noqa: PLR0917
     landmarks = request.getfixturevalue(model)
     with (
         open_review(video_session, video=recording, landmarks=landmarks) as review,
-        running_review(review) as url,
+        running_page(page, review) as url,
     ):
         open_page(page, url)
         painted = (
