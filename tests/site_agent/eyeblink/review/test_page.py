@@ -33,7 +33,7 @@ def page(chromium: Any) -> Iterator[Any]:
 
 @contextmanager
 def running_page(page: Any, review: ReviewSession) -> Iterator[str]:
-    """Run a review, and leave its page while the server still answers what the page asks."""
+    """Run a review, and leave its page before its server ends."""
     with running_review(review) as url:
         yield url
         page.goto("about:blank")
