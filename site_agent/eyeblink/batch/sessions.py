@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from site_agent.errors import ConditioningError, InvalidInputError, SettingsError, TableFileError
-from site_agent.eyeblink.openness.traces import looks_like_trace
+from site_agent.eyeblink.openness.traces import TRUTH, looks_like_trace
 from site_agent.eyeblink.outputs.registry import ON_REQUEST
 from site_agent.eyeblink.session import BlinkAnalysisSettings
 from site_agent.eyeblink.video.recording import FROM_IMAGES
@@ -348,7 +348,6 @@ LEFT_OUT = ("blinks.dips", "blinks.extents", "outputs", "labels.subject", "label
 # Settings with columns of their own under other names.
 _OTHER_COLUMNS = {"labels.start": "session_start"}
 _OUTPUTS = "outputs."
-_TRUTH = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 
 
 def _columns() -> dict[str, str]:
@@ -370,9 +369,9 @@ def with_overrides(
     chosen = set(settings.outputs)
     for name in outputs:
         text = named.pop(f"{_OUTPUTS}{name}").strip().lower()
-        if text not in _TRUTH:
+        if text not in TRUTH:
             raise SettingsError(f"{name} is {text!r}, expected true or false")
-        chosen = chosen | {name} if _TRUTH[text] else chosen - {name}
+        chosen = chosen | {name} if TRUTH[text] else chosen - {name}
     return with_values(replace(settings, outputs=frozenset(chosen)), named)
 
 

@@ -323,7 +323,7 @@ LOWEST_RATE_HZ = 20.0
 """Every second frame of recordings at 30 frames/s left out lost 1 to 26 % of the blinks found."""
 LONG_GAP_S = 1.0
 FEWEST_CLOSURES = 3
-"""So many closures and no blink are rather blinks that were filmed fast and play slowly."""
+"""At least this number of closures, and no blink, are rather blinks in slow motion."""
 LONGEST_SLOWED_BLINK_S = 10.0
 """The shortest of some blinks filmed at 1000 frames/s and played at 30 lasts 4 to 8 s."""
 

@@ -216,7 +216,8 @@ def _pulses(share: Float64, times_s: Float64) -> LedOnsets:
     remarks = []
     if on[0]:
         remarks.append("the light was on when the recording began; that onset is not known")
-    unseen = np.diff(times_s)[starts - 1] > max(_LONGEST_GAP_S, 3.0 * np.median(np.diff(times_s)))
+    steps_s = np.diff(times_s)
+    unseen = steps_s[starts - 1] > max(_LONGEST_GAP_S, 3.0 * np.median(steps_s))
     if unseen.any():
         remarks.append(
             f"{count_words(int(unseen.sum()), 'onset')} not known, where no frame is judged"

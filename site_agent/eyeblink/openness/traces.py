@@ -32,8 +32,9 @@ _FACE_SEEN = ("success", "detected", "face_detected")
 """Names that programs also give to counts of faces and to scores."""
 _FRAME = ("frame", "frames", "frame_number", "frame_no", "frame_index", "frame_id")
 _VALUE = re.compile(r"|x|nan|na|n/a|[+-]?[\d.]+(e[+-]?\d+)?")
-_TRUTH = dict.fromkeys(("true", "1", "1.0", "yes"), True)
-_TRUTH |= dict.fromkeys(("false", "0", "0.0", "no"), False)
+TRUTH = dict.fromkeys(("true", "1", "1.0", "yes"), True)
+TRUTH |= dict.fromkeys(("false", "0", "0.0", "no"), False)
+"""The words of tables for yes and no, in small letters."""
 
 
 def read_trace(
@@ -334,10 +335,10 @@ def _valid(table: text_tables.TextTable) -> tuple[np.ndarray, tuple[str, ...]]:
         odd = [
             (line, f"{column} is {word!r}, expected true or false (1 or 0)")
             for line, word in zip(table.lines, flags, strict=True)
-            if word not in _TRUTH
+            if word not in TRUTH
         ]
         if not odd:
-            return np.array([_TRUTH[word] for word in flags]), tuple(passed_over)
+            return np.array([TRUTH[word] for word in flags]), tuple(passed_over)
         if column in _VALID:
             raise TableFileError(table.path, odd)
         passed_over.append(column)
