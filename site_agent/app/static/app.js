@@ -35,7 +35,7 @@ if (!cancel) {
 }
 
 // Parts of the page that jobs change are fetched again, unless a person is editing them.
-async function refresh() {
+async function fetchParts() {
   const answer = await fetch(location.href);
   if (!answer.ok) return;
   const html = await answer.text();
@@ -46,6 +46,18 @@ async function refresh() {
     if (fresh && fresh.textContent !== part.textContent && !isTouched) part.replaceWith(document.adoptNode(fresh));
   }
 }
+// One at a time: an older answer never replaces a newer one.
+let [isFetching, isAskedAgain] = [false, false];
+async function refresh() {
+  isAskedAgain = true;
+  if (isFetching) return;
+  isFetching = true;
+  while (isAskedAgain) {
+    isAskedAgain = false;
+    await fetchParts().catch(() => {});
+  }
+  isFetching = false;
+}
 
 let stream = null;
 let waiting = null;
@@ -55,6 +67,8 @@ function listen() {
   const stopped = document.getElementById("stopped");
   let silent = null;
   stream.addEventListener("open", () => { clearTimeout(silent); silent = null; if (!stopped.hidden) location.reload(); });
+  // Jobs may have changed since the page was drawn, or while no stream was open.
+  stream.addEventListener("hello", refresh);
   stream.addEventListener("error", () => {
     silent ??= setTimeout(() => { stopped.hidden = false; }, 5000);
     // A browser gives up a stream that was refused.
@@ -79,7 +93,7 @@ if ("live" in document.body.dataset) {
   listen();
   document.addEventListener("visibilitychange", () => {
     stream?.close();
-    if (!document.hidden) { listen(); refresh(); }
+    if (!document.hidden) listen();
   });
 }
 

@@ -93,6 +93,26 @@ def test_live_parts_follow_jobs(app: RunningApp, chromium: Any) -> None:
     assert problems == []
 
 
+def test_a_job_added_before_the_stream_opens_is_shown(app: RunningApp, chromium: Any) -> None:
+    problems: list[str] = []
+    page = let_in(chromium, app, problems)
+    early = []
+
+    def add_first(route: Any) -> None:
+        if not early:
+            early.append(app.lab.jobs.add("study", "Early one", {"study": "/nowhere"}))
+        route.continue_()
+
+    page.route("**/events", add_first)
+    app.lab.jobs.pause(paused=True)
+    page.goto(f"{app.address}/jobs")
+    page.wait_for_selector("text=Early one")
+    app.lab.jobs.cancel(early[0].id)
+    app.lab.jobs.remove(early[0].id)
+    app.lab.jobs.pause(paused=False)
+    assert problems == []
+
+
 def test_escape_leaves_a_dialog_and_the_focus_returns(app: RunningApp, chromium: Any) -> None:
     problems: list[str] = []
     # A window of 1280 x 800 at 200 %.
