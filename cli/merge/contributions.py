@@ -2,10 +2,9 @@
 
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC
-from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -35,7 +34,7 @@ from site_agent.pool.client import PoolClient
 from site_agent.pool.profiles import host_of
 from site_agent.pool.trust import set_trusted_sites, trusted_sites
 from site_agent.rounds.contract import ContributionRules, DataChoice, site_rules
-from site_agent.rounds.contributing import Contributed, contribute_to_round
+from site_agent.rounds.contributing import Contributed, PreparedContribution, prepare_contribution
 from site_agent.rounds.kinds import find_site_part
 from site_agent.tasks.model_files import whole_id
 from site_agent.wording import count_words, size_words
@@ -181,21 +180,18 @@ def contribute(
         if rules.accept:
             invocation.warn(find_site_part(round_.method).danger(round_))
             invocation.confirm(f"Approve {rules.accept}?", assume_yes=yes or dry_run)
-        visit = partial(
-            contribute_to_round,
-            pool,
-            round_id,
-            data.read(round_),
-            data.choice(),
-            site=site,
-            despite_withdrawal=despite_withdrawal,
-            wait=wait,
-        )
-        own_rules, endpoint = rules.read(pool, changes), pool.endpoint
-        contributed = _contribute(
-            invocation, visit, own_rules, endpoint, asks=sys.stdin.isatty() and not yes,
-            dry_run=dry_run,
+        prepared = _prepare(
+            invocation, pool, round_, data, rules.read(pool, changes), site=site,
+            despite_withdrawal=despite_withdrawal, may_ask=sys.stdin.isatty() and not dry_run,
         )  # fmt: skip
+        contributed = prepared.contributed
+        preview = _describe_sending(contributed, pool.endpoint, rules.least_others)
+        if sys.stdin.isatty() and not (yes or dry_run or prepared.is_taken):
+            invocation.note("\n".join(preview))
+            invocation.confirm("Send it?", assume_yes=False)
+        if not dry_run:
+            with invocation.progress("send") as report:
+                contributed = prepared.send(wait=wait, progress=report)
     if contributed.left_out:
         line, problem = contributed.left_out[0]
         faces_words = count_words(len(contributed.left_out), "face")
@@ -204,46 +200,42 @@ def contribute(
         )
     if not dry_run:
         text = _describe_result(contributed)
-    elif contributed.site in contributed.round.contributions():
+    elif prepared.is_taken:
         size = size_words(contributed.size_bytes)
         text = [f"{contributed.site} has contributed {size} already; nothing more would be sent"]
     else:
-        text = _describe_sending(contributed, endpoint, rules.least_others)
+        text = preview
     return Reply(contributed, text, [contributed.digest])
 
 
-def _contribute(
+def _prepare(
     invocation: Invocation,
-    visit: Callable[..., Contributed],
+    pool: PoolClient,
+    round_: RoundResponse,
+    data: RoundDataOptions,
     rules: ContributionRules,
-    endpoint: str,
     *,
-    asks: bool,
-    dry_run: bool,
-) -> Contributed:
-    """Compute a contribution and send it; at a terminal ask about the base, and before sending."""
-
-    def contribute_now(*, send: bool) -> Contributed:
-        with invocation.progress("contribute") as report:
-            return visit(rules=rules, send=send, progress=report)
-
+    site: str,
+    despite_withdrawal: bool,
+    may_ask: bool,
+) -> PreparedContribution:
+    """Compute a contribution; at a terminal ask about a base that the rules do not accept."""
+    faces_or_gaze = data.read(round_)
     try:
-        contributed = contribute_now(send=not (dry_run or asks))
+        with invocation.progress("contribute") as report:
+            return prepare_contribution(
+                pool, round_.round_id, faces_or_gaze, data.choice(), site=site, rules=rules,
+                despite_withdrawal=despite_withdrawal, progress=report,
+            )  # fmt: skip
     except BaseNotAcceptedError as error:
-        if dry_run or not sys.stdin.isatty():
+        if not may_ask:
             raise
         invocation.warn(str(error))
         invocation.confirm("Accept this base for all rounds?", assume_yes=False)
-        rules = replace(rules, approved=error.digest)
-        contributed = contribute_now(send=not (dry_run or asks))
-    if not asks or dry_run or contributed.site in contributed.round.contributions():
-        return contributed
-    # The computed contribution waits in the cache, so that the second call only sends it.
-    invocation.note("\n".join(_describe_sending(contributed, endpoint, rules.least_others)))
-    invocation.confirm("Send it?", assume_yes=False)
-    return replace(
-        contribute_now(send=True), computed=contributed.computed, left_out=contributed.left_out
-    )
+        return _prepare(
+            invocation, pool, round_, data, replace(rules, approved=error.digest), site=site,
+            despite_withdrawal=despite_withdrawal, may_ask=may_ask,
+        )  # fmt: skip
 
 
 @command(app, "trust", "rounds trust", "rounds trust site-b site-c")

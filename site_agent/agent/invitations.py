@@ -20,7 +20,7 @@ from site_agent.plain_json import plain
 from site_agent.pool.profiles import host_of
 from site_agent.pool.trust import trusted_sites
 from site_agent.rounds.contract import DataChoice
-from site_agent.rounds.contributing import contribute_to_round
+from site_agent.rounds.contributing import prepare_contribution
 from site_agent.rounds.finishing import finish_round
 from site_agent.rounds.kinds import find_site_part
 
@@ -145,14 +145,14 @@ class RoundsRun:
         key, kind = round_.round_id, find_site_part(round_.method).data
         journal.write("contributing", round=key, base=round_.base, deadline=round_.deadline)
         persons = self.settings.persons if kind == "gaze" else ()
-        contribution = contribute_to_round(
+        contribution = prepare_contribution(
             self.context.pool,
             key,
             self._data[kind],
             DataChoice(persons=persons, threads=self.context.threads),
             site=self.context.site,
             rules=replace(self.settings.rules, trusted=self._trusted),
-        )
+        ).send()
         if contribution.phase not in {"", "complete"}:
             return  # a secure sum goes on in the next cycle
         self.contributions += 1

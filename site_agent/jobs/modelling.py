@@ -20,7 +20,7 @@ from site_agent.evaluation.landmarks import evaluate_landmarks
 from site_agent.jobs.folder import JobFolder
 from site_agent.pool.sent import sent_by
 from site_agent.rounds.contract import site_rules
-from site_agent.rounds.contributing import contribute_to_round
+from site_agent.rounds.contributing import prepare_contribution
 from site_agent.tasks.caller import NotedCaller
 from site_agent.tasks.merging import plan_merge
 from site_agent.tasks.model_files import ModelFile, model_files
@@ -175,10 +175,14 @@ def contribute(request: Mapping[str, Any], progress: Progress) -> dict[str, Any]
     """Compute a contribution to a round; send it where its preview has been seen."""
     preview = request.get("preview", "")
     with sent_by("app"), NotedCaller().pool() as pool:
-        contributed = contribute_to_round(
+        prepared = prepare_contribution(
             pool, request["round"], Path(request["data"]), rules=site_rules(pool.endpoint),
-            send=bool(preview), expected=preview, progress=progress,
+            progress=part_of(progress, 0.0, 0.8),
         )  # fmt: skip
+        contributed = prepared.contributed
+        if preview:
+            prepared.require(preview)
+            contributed = prepared.send(progress=part_of(progress, 0.8, 1.0))
     facts = asdict(contributed)
     facts.pop("round")
     return {**facts, "preview": contributed.preview, "is_sent": bool(preview)}

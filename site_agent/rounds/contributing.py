@@ -3,7 +3,7 @@
 1. **A site starts the round** and signs its terms (`poolctl rounds start`, `terms`; the pool:
    `pool_server.rounds.service`). The other sites learn of it from `poolctl rounds ls` or their
    agent (`site_agent.agent.invitations`).
-2. **Each site contributes** (`contribute_to_round`, here). It fetches the round; reads its data
+2. **Each site contributes** (`prepare_contribution`, here). It fetches the round; reads its data
    and the round's options (`kinds`); checks the terms and keeps them (`terms`); asks its own rules
    about options and base (`contract`, `provenance`); computes (`kinds`); of a secure round, takes
    part in the sums (`secure`); sends the file with the least number of other sites, which the pool
@@ -24,8 +24,9 @@ and stays there until the pool has taken it, so that a killed process goes on wi
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -45,8 +46,8 @@ from site_agent.secure.lab import RosterPolicy
 from site_agent.training_record import remember_learned
 from site_agent.work import Progress, no_progress, part_of
 
-_FETCHED, _COMPUTED, _SUMMED = 0.1, 0.8, 0.9
-"""Shares of a progress bar: the base is fetched, the contribution computed, and summed."""
+_FETCHED, _SUMMED = 0.1, 0.5
+"""Shares of a progress bar: the base is fetched; of sending, the contribution is summed."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +95,94 @@ class _Files:
     receipt: Path
 
 
-def contribute_to_round(
+@dataclass(frozen=True)
+class PreparedContribution:
+    """A contribution that waits in the workspace; nothing has left this machine."""
+
+    pool: PoolClient
+    part: contract.SitePart
+    files: _Files
+    rules: contract.ContributionRules
+    """The site's, with the numbers of other sites that terms and ledger ask for."""
+    terms: RoundTerms
+    contributed: Contributed
+    despite_withdrawal: bool = False
+    is_taken: bool = False
+    """True if the pool has it already."""
+    record: Callable[[], None] = lambda: None
+    """Note the base in the site's ledgers, or raise `ContributionWithheldError`."""
+
+    def require(self, preview: str) -> None:
+        """Raise `StalePreviewError` unless `Contributed.preview` is this one."""
+        if self.contributed.preview != preview:
+            raise StalePreviewError("the contribution is another one than its preview showed")
+
+    def send(self, *, wait: bool = False, progress: Progress | None = None) -> Contributed:
+        """Send the contribution, or take the next step in a secure sum.
+
+        A repeated call resumes, and sends nothing twice.
+
+        Parameters
+        ----------
+        wait : bool
+            In a secure round, go on until the sum is there.
+
+        Raises
+        ------
+        ContributionWithheldError
+            The site's ledger speaks against the contribution; nothing was sent.
+        PoolClientError
+            After `PoolUnreachableError` the same call goes on.
+        """
+        report = progress or no_progress
+        if self.is_taken:
+            return _restore(self.pool, self.files, self.contributed, self.rules)
+        self.record()
+        contributed = self.contributed
+        if contributed.round.secure is not None:
+            contributed = self._sum(wait=wait, progress=part_of(report, 0.0, _SUMMED))
+            if contributed.phase != "complete":
+                return contributed
+        # `evaluate` knows them by this in the round's result.
+        round_id = contributed.round.round_id
+        name = f"your contribution to round {round_id}"
+        remember_learned(contributed.digest, {"name": name, **self.part.learned()})
+        sent_bytes = self.pool.rounds.send_contribution(
+            round_id,
+            self.files.sent,
+            contributed.site,
+            least_others=self.rules.least_others,
+            despite_withdrawal=self.despite_withdrawal,
+            progress=part_of(report, _SUMMED, 1.0),
+        )
+        write_whole(self.files.receipt, contributed.digest)
+        return replace(contributed, round=self.pool.rounds.get(round_id), sent_bytes=sent_bytes)
+
+    def _sum(self, *, wait: bool, progress: Progress) -> Contributed:
+        """Take part in the secure sums of a round; this site then sends the last sum."""
+        contributed, files, rules = self.contributed, self.files, self.rules
+        base = _fetch_base(self.pool, contributed.round, part_of(progress, 0.0, _FETCHED))
+        visit = visit_sums(
+            self.pool,
+            contributed.round,
+            contributed.site,
+            lambda sums: self.part.take_part(sums, files.contribution, base, files.sent),
+            policy=RosterPolicy(rules.least_others, frozenset(rules.insists_on)),
+            mode="full" if rules.full else "servers",
+            terms=self.terms,
+            wait=wait,
+            progress=progress,
+        )
+        contributed = replace(
+            contributed, session=visit.session, phase=visit.phase, waiting=visit.waiting
+        )
+        if visit.total is None:
+            return contributed
+        size_bytes = visit.total.stat().st_size
+        return replace(contributed, digest=file_digest(visit.total), size_bytes=size_bytes)
+
+
+def prepare_contribution(
     pool: PoolClient,
     round_id: str,
     data: SiteData,
@@ -103,18 +191,15 @@ def contribute_to_round(
     site: str = "",
     despite_withdrawal: bool = False,
     rules: contract.ContributionRules | None = None,
-    send: bool = True,
-    expected: str = "",
-    wait: bool = False,
     progress: Progress | None = None,
-) -> Contributed:
-    """Compute one site's contribution to a round from its data, and send it.
+) -> PreparedContribution:
+    """Compute one site's contribution to a round from its data; `send` sends it.
 
     Of leaf refinement only the changes of leaves and the numbers of samples they rest on leave
     the site; of networks, the differences after training, the number of samples and the facts of
     `NetworkPart.describe`. First the site's own reply from an earlier round of the series is
-    fetched, or from this round if it has ended (`take_reply`). A repeated call resumes: it
-    recomputes and resends nothing, and returns a contribution that the pool has taken as it is.
+    fetched, or from this round if it has ended (`take_reply`). A repeated call recomputes nothing,
+    and returns a contribution that the pool has taken as it is.
 
     Parameters
     ----------
@@ -128,19 +213,11 @@ def contribute_to_round(
         Go on although the base was withdrawn, or holds something that was.
     rules : ContributionRules, optional
         The site's rules; by default it trusts its own models alone.
-    send : bool
-        Compute the contribution, and send it.
-    expected : str
-        Send it only if its `Contributed.preview` is this one.
-    wait : bool
-        In a secure round, go on until the sum is there.
 
     Raises
     ------
-    StalePreviewError
-        The contribution is another one than `expected`; nothing was sent.
     ContributionWithheldError
-        The rules of the site speak against it; nothing was sent.
+        The rules of the site speak against it.
     ConflictError
         The round is closed, or the site has contributed something else.
     TrainingDataError, AnnotationFileError, ImageFileError
@@ -165,31 +242,39 @@ def contribute_to_round(
     pin_terms(round_, terms, files.contribution.with_name("terms.json"))
     rules = replace(rules, least_others=max(rules.least_others, terms.least_others))
     if (earlier := _find_taken(round_, site, files)) is not None:
-        return _restore(pool, files, earlier, rules)
+        return PreparedContribution(pool, part, files, rules, terms, earlier, is_taken=True)
     is_new = not files.contribution.is_file()
     if is_new:
         _require_open(round_, site)
         contract.require_sound_base(round_, despite_withdrawal=despite_withdrawal)
     # Also of what an earlier call has computed: the trust in a site may have ended since then.
-    accounted = provenance.require_allowed(pool, round_, part, rules, report, record=send)
+    accepted = provenance.require_allowed(pool, round_, part, rules, report)
     _require_verified_base(pool, round_, site, rules)
     base = _fetch_base(pool, round_, part_of(report, 0.0, _FETCHED))
-    others = part.admit(
+    admit = partial(
+        part.admit,
         base,
         terms,
-        lambda: _fetch_base(pool, find_first(pool, round_), report),
+        lambda: _fetch_base(pool, find_first(pool, round_), no_progress),
         approved=rules.approved == round_.base_digest,
-        record=send,
     )
-    rules = replace(rules, least_others=max(rules.least_others, others))
+
+    def record() -> None:
+        if accepted:
+            provenance.keep_accepted(accepted)
+        admit(record=True)
+
+    rules = replace(rules, least_others=max(rules.least_others, admit(record=False)))
     left_out: tuple[tuple[int, str], ...] = ()
     if is_new:
         files.contribution.parent.mkdir(parents=True, exist_ok=True)
-        computing = part_of(report, _FETCHED, _COMPUTED)
+        computing = part_of(report, _FETCHED, 1.0)
         left_out = part.compute(base, files.contribution, rules, computing)
-    facts = part.describe(files.contribution, accounted=accounted)
-    contributed = _describe(round_, site, files.contribution, facts)
-    contributed = replace(contributed, computed=is_new, left_out=left_out)
+    facts = part.describe(files.contribution, accounted=not accepted)
+    contributed = Contributed(
+        round_, site, file_digest(files.contribution), files.contribution.stat().st_size,
+        sent_bytes=0, computed=is_new, left_out=left_out, **vars(facts),
+    )  # fmt: skip
     if round_.secure is None:
         request = ContributionRequest(
             site=site, size_bytes=contributed.size_bytes, digest=contributed.digest,
@@ -197,21 +282,8 @@ def contribute_to_round(
             despite_withdrawal=despite_withdrawal,
         )  # fmt: skip
         contributed = replace(contributed, announcement=request.model_dump_json())
-    if not send:
-        return contributed
-    if expected and contributed.preview != expected:
-        raise StalePreviewError("the contribution is another one than its preview showed")
-    if round_.secure is not None:
-        contributed = _sum(
-            pool, contributed, part, files, rules, terms=terms, wait=wait, progress=report
-        )
-        if contributed.phase != "complete":
-            return contributed
-    # `evaluate` knows them by this in the round's result.
-    name = f"your contribution to round {round_.round_id}"
-    remember_learned(contributed.digest, {"name": name, **part.learned()})
-    return _send(
-        pool, contributed, files, rules, despite_withdrawal=despite_withdrawal, progress=report
+    return PreparedContribution(
+        pool, part, files, rules, terms, contributed, despite_withdrawal, record=record
     )
 
 
@@ -304,74 +376,3 @@ def _fetch_base(pool: PoolClient, round_: RoundResponse, progress: Progress) -> 
     # rounds but the first, the pool is believed in the base anyway, signed or not.
     is_result = round_.predecessor is not None
     return pool.fetch(base, may_be_unsigned=is_result, progress=progress).path
-
-
-def _describe(
-    round_: RoundResponse, site: str, path: Path, facts: contract.ContributionFacts
-) -> Contributed:
-    return Contributed(
-        round_,
-        site,
-        file_digest(path),
-        path.stat().st_size,
-        sent_bytes=0,
-        computed=False,
-        **vars(facts),
-    )
-
-
-def _sum(
-    pool: PoolClient,
-    contributed: Contributed,
-    part: contract.SitePart,
-    files: _Files,
-    rules: contract.ContributionRules,
-    *,
-    terms: RoundTerms,
-    wait: bool,
-    progress: Progress,
-) -> Contributed:
-    """Take part in the secure sums of a round; this site then sends the last sum."""
-    progress = part_of(progress, _COMPUTED, _SUMMED)
-    base = _fetch_base(pool, contributed.round, part_of(progress, 0.0, _FETCHED))
-    visit = visit_sums(
-        pool,
-        contributed.round,
-        contributed.site,
-        lambda sums: part.take_part(sums, files.contribution, base, files.sent),
-        policy=RosterPolicy(rules.least_others, frozenset(rules.insists_on)),
-        mode="full" if rules.full else "servers",
-        terms=terms,
-        wait=wait,
-        progress=progress,
-    )
-    contributed = replace(
-        contributed, session=visit.session, phase=visit.phase, waiting=visit.waiting
-    )
-    if visit.total is None:
-        return contributed
-    size_bytes = visit.total.stat().st_size
-    return replace(contributed, digest=file_digest(visit.total), size_bytes=size_bytes)
-
-
-def _send(
-    pool: PoolClient,
-    contributed: Contributed,
-    files: _Files,
-    rules: contract.ContributionRules,
-    *,
-    despite_withdrawal: bool,
-    progress: Progress,
-) -> Contributed:
-    """Send the file, and record that the pool has taken it."""
-    round_id = contributed.round.round_id
-    sent_bytes = pool.rounds.send_contribution(
-        round_id,
-        files.sent,
-        contributed.site,
-        least_others=rules.least_others,
-        despite_withdrawal=despite_withdrawal,
-        progress=part_of(progress, _SUMMED, 1.0),
-    )
-    write_whole(files.receipt, contributed.digest)
-    return replace(contributed, round=pool.rounds.get(round_id), sent_bytes=sent_bytes)

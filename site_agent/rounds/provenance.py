@@ -50,12 +50,8 @@ def require_allowed(
     part: SitePart,
     rules: ContributionRules,
     progress: Progress = no_progress,
-    *,
-    record: bool = True,
-) -> bool:
-    """Return whether the base is accounted for, or the user has accepted it without knowing.
-
-    `record`: Remember a base that `rules` approve; a dry run does not.
+) -> str:
+    """Return the digest of a base that the user has accepted; empty if it is accounted for.
 
     Raises `ContributionWithheldError` if this site's rules forbid the round's options or base;
     `BaseNotAcceptedError` where only the base is in the way.
@@ -73,11 +69,8 @@ def require_allowed(
             f"{rules.least_others} (--least-others): with one other, that site can compute your "
             "contribution from the result"
         )
-    accepted = AcceptedBases(profiles.rounds_folder())
-    is_accepted = rules.approves(version) or accepted.has(version.digest)
-    if is_accepted and record:
-        accepted.add(version.digest)
-    elif not is_accepted:
+    is_accepted = rules.approves(version) or _is_kept(version.digest)
+    if not is_accepted:
         problems, hint = find_base_problems(pool, version, rules, progress)
         problems = [f"the base cannot be accounted for: {problem}" for problem in problems]
         hint += f"if you know how the base was made, approve it: --accept {version.digest}"
@@ -87,25 +80,24 @@ def require_allowed(
         )
     if reasons:
         raise errors.ContributionWithheldError(round_.round_id, [*reasons, *problems], hint=hint)
-    return not is_accepted
+    return version.digest if is_accepted else ""
 
 
-class AcceptedBases:
-    """The bases that a user of this machine has accepted without knowing how they were made."""
+def _accepted_bases() -> Ledger:
+    """Return the bases that a user of this machine accepts without knowing how they were made."""
+    return Ledger(profiles.rounds_folder() / "accepted.jsonl")
 
-    def __init__(self, folder: Path) -> None:
-        self._ledger = Ledger(folder / "accepted.jsonl")
 
-    def has(self, digest: str) -> bool:
-        """Return whether a base was accepted."""
-        with self._ledger.at_work():
-            return bool(self._ledger.find("base", digest=digest))
+def _is_kept(digest: str) -> bool:
+    with (ledger := _accepted_bases()).at_work():
+        return bool(ledger.find("base", digest=digest))
 
-    def add(self, digest: str) -> None:
-        """Remember that a base is accepted."""
-        if not self.has(digest):
-            with self._ledger.at_work():
-                self._ledger.append({"kind": "base", "digest": digest})
+
+def keep_accepted(digest: str) -> None:
+    """Accept a base in later rounds, too."""
+    if not _is_kept(digest):
+        with (ledger := _accepted_bases()).at_work():
+            ledger.append({"kind": "base", "digest": digest})
 
 
 def find_base_problems(

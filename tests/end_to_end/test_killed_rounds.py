@@ -20,7 +20,7 @@ from site_agent.federated.in_process import run_rounds
 from site_agent.federated.plan import make_plan
 from site_agent.networks.modules import new_network
 from site_agent.rounds.contract import ContributionRules
-from site_agent.rounds.contributing import contribute_to_round
+from site_agent.rounds.contributing import prepare_contribution
 from site_agent.rounds.finishing import finish_round
 from tests.cli.conftest import run_process, start_process
 from tests.pool_server.pool_driver import pool_process
@@ -57,8 +57,8 @@ class Federation:
 
     def contribute(self, key: str, site: str) -> str:
         rules = ContributionRules(trusted=frozenset(SITES), least_others=1)
-        contribution = contribute_to_round(self.clients[site], key, self.folder / site, rules=rules)
-        return contribution.digest
+        data = self.folder / site
+        return prepare_contribution(self.clients[site], key, data, rules=rules).send().digest
 
     def contribute_killed(self, key: str, site: str) -> str:
         """Kill a contributing process at some moment, and let another go on."""

@@ -22,7 +22,7 @@ from site_agent.datasets.synthetic.sites import write_face_dataset
 from site_agent.errors import PoolUnreachableError
 from site_agent.refinement import RefinementPlan, SiteSource, load_site, read_base, refine_sites
 from site_agent.rounds.contract import ContributionRules
-from site_agent.rounds.contributing import contribute_to_round
+from site_agent.rounds.contributing import prepare_contribution
 from site_agent.training.ert import ErtSettings, train_ert
 from tests.cli.conftest import Run, Terminal
 from tests.pool_server.rounds.round_driver import contribution_bytes
@@ -243,9 +243,9 @@ def test_what_was_computed_waits_for_the_pool(
         line.cut_after_bytes, line.cuts_left = 50_000, 1000
         with PoolClient(line.url, pool.tokens["site-a"], attempts=1) as client:
             with pytest.raises(PoolUnreachableError):
-                contribute_to_round(
+                prepare_contribution(
                     client, key, faces["site-a"], rules=ContributionRules(least_others=1)
-                )
+                ).send()
             line.cuts_left = 0
             [kept] = (client.cache.folder / "rounds").rglob(f"{key}/*.contribution")
         digest = file_digest(kept)

@@ -29,7 +29,7 @@ from site_agent.networks.modules import new_network
 from site_agent.pool.profiles import host_of
 from site_agent.pool.trust import set_trusted_sites
 from site_agent.rounds.contract import ContributionRules
-from site_agent.rounds.contributing import contribute_to_round
+from site_agent.rounds.contributing import prepare_contribution
 from tests.aggregators.small_models import make_detector, make_predictor
 from tests.site_agent.agent.lab import Ear, Lab, Materials, events, make_materials
 from tests.site_agent.federated.small_sites import samples_at
@@ -281,7 +281,7 @@ def test_invitations_are_answered_once_and_nothing_but_sums_is_sent(
     assert stored == {file_digest(materials.others[0])} | sent, "no image is among them"
 
     with lab.client("site-b") as client:
-        contribute_to_round(client, rounds[0], materials.validation, rules=SMALL_RULES)
+        prepare_contribution(client, rounds[0], materials.validation, rules=SMALL_RULES).send()
     _, said = lab.cycle()
     [finished] = events(said, "round_finished")
     assert finished["round"] == rounds[0]

@@ -37,7 +37,7 @@ from site_agent.networks.modules import new_network
 from site_agent.pool.cache import ModelCache
 from site_agent.pool.client import PoolClient
 from site_agent.rounds.contract import ContributionRules, DataChoice
-from site_agent.rounds.contributing import contribute_to_round
+from site_agent.rounds.contributing import prepare_contribution
 from site_agent.rounds.finishing import finish_round
 from tests.conftest import PROJECT_ROOT
 from tests.site_agent.datasets.gaze.made import folder_of, samples_of
@@ -97,9 +97,11 @@ def through_pool(
     digests: Digests = []
     while key:
         sent = {
-            site: contribute_to_round(
+            site: prepare_contribution(
                 pool, key, gaze, DataChoice(persons=(site,)), site=site, rules=rules
-            ).digest
+            )
+            .send()
+            .digest
             for site, pool in sites.items()
         }
         ended = finish_round(first, key, upload_to=f"site-a/{plan.method}").round
