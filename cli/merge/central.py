@@ -11,15 +11,13 @@ from cli.frame.options import Argument, LimitOption, Option, command, single
 from cli.frame.output import Invocation, Reply, TableText, listing
 from cli.options.merging import MergeOptions, PoolMergeOptions
 from cli.options.versions import NewVersionOptions, question_label_keys
-from pool_server.wire.merges import MergeJobResponse, MergeJobState
+from pool_server.wire.merges import MERGE_KEY_PATTERN, MergeJobResponse, MergeJobState
 from pool_server.wire.models import ModelVersionResponse
 from site_agent.pool.client import PoolClient, parse_address
 from site_agent.tasks.model_files import SUFFIX_OF_FORMAT, is_address, whole_id
 from site_agent.tasks.uploading import model_address
 
 app = single()
-
-_MERGE_ID = re.compile(r"^[0-9a-f]{16}$")
 
 
 def merge_on_pool(
@@ -81,7 +79,7 @@ def merges(
     if cancel and not merge_id:
         raise UsageError("--cancel needs the MERGE")
     with invocation.pool() as pool:
-        if merge_id and not _MERGE_ID.fullmatch(merge_id):
+        if merge_id and not re.fullmatch(MERGE_KEY_PATTERN, merge_id):
             known = (job.merge_id for job in pool.merges.list())
             merge_id = whole_id(merge_id, known, "merge", "poolctl merges")
         if cancel:
