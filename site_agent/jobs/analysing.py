@@ -148,12 +148,13 @@ def _outcome(session: BatchSession, folder: Path, reason: str) -> SessionOutcome
 
 def draw_video(request: Mapping[str, Any], progress: Progress) -> dict[str, Any]:
     """Draw a video of a blinking person, for a first look."""
+    from site_agent.datasets.synthetic.settings import VideoDrawing
     from site_agent.datasets.synthetic.videos import write_blink_video
 
     path = Path(request["path"])
     if not path.is_file():
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_blink_video(path, seconds=float(request["seconds"]), progress=progress)
+        write_blink_video(path, VideoDrawing(seconds=float(request["seconds"])), progress)
     return {"path": str(path)}
 
 

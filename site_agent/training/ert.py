@@ -386,17 +386,13 @@ def train_starter(
     output: Path, image_count: int = IMAGE_COUNT, progress: Progress = no_progress
 ) -> TrainingResult:
     """Draw faces, and train on them; the training record says that they are drawn."""
+    from site_agent.datasets.synthetic.settings import FaceDrawing
     from site_agent.datasets.synthetic.sites import write_face_dataset
 
     with TemporaryDirectory() as folder:
         # A model that has seen no glasses loses the lids behind thick rims and strong lenses.
-        faces = write_face_dataset(
-            folder,
-            image_count,
-            image_count,
-            glasses=GLASSES_SHARE,
-            progress=part_of(progress, 0.0, 0.3),
-        )
+        drawing = FaceDrawing(images=image_count, persons=image_count, glasses=GLASSES_SHARE)
+        faces = write_face_dataset(Path(folder), drawing, part_of(progress, 0.0, 0.3)).path
         settings, report = settings_for_blinks(image_count), part_of(progress, 0.3, 1.0)
         result = train_ert(read_faces(faces), output, settings, report, training_scores=False)
     record = replace(result.record, details={**result.record.details, "drawn": True})

@@ -30,7 +30,7 @@ import numpy as np
 
 from site_agent.datasets.imglab_xml import read_imglab_xml
 from site_agent.datasets.synthetic.portraits import eye_aspect_ratios
-from site_agent.datasets.synthetic.sites import write_face_dataset
+from site_agent.datasets.synthetic.settings import VideoDrawing
 from site_agent.datasets.synthetic.videos import write_blink_video
 from site_agent.errors import TableFileError
 from site_agent.eyeblink.batch.sessions import VIDEO_SUFFIXES
@@ -47,6 +47,7 @@ from site_agent.training.ert import ErtSettings, train_ert
 from tests.benchmarks.blinks_on_traces import Counts
 from tests.site_agent.eyeblink.drawn_traces import find_blinks
 from tests.site_agent.eyeblink.matching import Interval, match_blinks
+from tests.site_agent.face_data import draw_faces
 
 FOLDER = Path(tempfile.gettempdir()) / "poolctl-blink-peers"
 
@@ -62,7 +63,7 @@ class Run:
 def trained_landmarks(folder: Path) -> Path:
     path = folder / "landmarks.dat"
     if not path.is_file():
-        faces = write_face_dataset(folder / "faces", 240, persons=60, seed=2)
+        faces = draw_faces(folder / "faces", 240, persons=60, seed=2, size=(320, 320))
         settings = ErtSettings(
             oversampling_amount=20,
             oversampling_translation_jitter=0.1,
@@ -125,9 +126,8 @@ def drawn_videos(folder: Path, count: int = 3, seconds: float = 30.0) -> Path:
     for number in range(count):
         path = folder / f"person{number}.mp4"
         if not path.is_file():
-            write_blink_video(
-                path, seconds, 30.0, seed=60 + number, subject=800 + number, size=(1280, 720)
-            )
+            settings = VideoDrawing(seconds=seconds, size=(1280, 720), seed=60 + number)
+            write_blink_video(path, settings, subject=800 + number)
     return folder
 
 

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from aggregators.formats import write_model
-from site_agent.datasets.synthetic.sites import write_face_dataset
 from tests.aggregators.small_models import make_predictor
 from tests.cli.conftest import run_here
+from tests.site_agent.face_data import draw_faces
 
 
 @contextmanager
@@ -29,7 +29,7 @@ def full_disk(most_bytes: int) -> Iterator[None]:
 def write_inputs() -> None:
     for number, name in enumerate(("a.dat", "b.dat", "taken.dat")):
         write_model(make_predictor(number), Path(name))
-    write_face_dataset("faces", 6, image_size=(160, 160))
+    draw_faces(Path("faces"), 6)
     lines = ["ear", *(f"{value:.3f}" for value in np.full(300, 0.3))]
     Path("ear.csv").write_text("\n".join(lines))
 

@@ -7,10 +7,10 @@ import pytest
 from aggregators import METHODS
 from aggregators.formats import write_model
 from site_agent.datasets.conversion import read_faces
-from site_agent.datasets.synthetic.sites import write_face_dataset
 from site_agent.jobs.folder import JobFolder
 from tests.aggregators.small_models import make_detector
 from tests.cli.conftest import Run
+from tests.site_agent.face_data import draw_faces
 
 
 @pytest.mark.parametrize(
@@ -42,7 +42,7 @@ def test_the_error_names_what_was_found_and_what_to_do(
 
 
 def test_a_notebook_shows_a_data_set_without_its_faces(tmp_path: Path) -> None:
-    assert len(repr(read_faces(write_face_dataset(tmp_path, 2, image_size=(96, 96))))) < 400
+    assert len(repr(read_faces(draw_faces(tmp_path, 2, size=(96, 96))))) < 400
 
 
 def test_methods_are_listed_with_what_they_merge_and_their_options(poolctl: Run) -> None:

@@ -21,10 +21,10 @@ def own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(scope="session")
 def training_faces(tmp_path_factory: pytest.TempPathFactory) -> FaceDataset:
     """24 drawn faces with landmarks, 200 x 200 px."""
-    from site_agent.datasets.synthetic.sites import write_face_dataset
+    from tests.site_agent.face_data import draw_faces
 
     def make(folder: Path) -> None:
-        write_face_dataset(folder / "faces", 24, persons=12, seed=3, image_size=(200, 200))
+        draw_faces(folder / "faces", 24, persons=12, seed=3, size=(200, 200))
 
     return read_imglab_xml(made_once(tmp_path_factory, "training-faces", make) / "faces/faces.xml")
 
@@ -32,13 +32,11 @@ def training_faces(tmp_path_factory: pytest.TempPathFactory) -> FaceDataset:
 @pytest.fixture(scope="session")
 def test_faces(tmp_path_factory: pytest.TempPathFactory) -> FaceDataset:
     """12 drawn faces of other persons."""
-    from site_agent.datasets.synthetic.sites import write_face_dataset
+    from tests.site_agent.face_data import draw_faces
 
     def make(folder: Path) -> None:
         size = (200, 200)
-        write_face_dataset(
-            folder / "faces", 12, persons=6, seed=4, image_size=size, first_person=300
-        )
+        draw_faces(folder / "faces", 12, persons=6, seed=4, size=size, first_person=300)
 
     return read_imglab_xml(made_once(tmp_path_factory, "test-faces", make) / "faces/faces.xml")
 

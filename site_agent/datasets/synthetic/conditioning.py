@@ -9,10 +9,11 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from site_agent.datasets.synthetic.settings import TrialsDrawing
+from site_agent.datasets.synthetic.settings import Drawing, TrialsDrawing
 from site_agent.datasets.trials import Trial, TrialType
 from site_agent.errors import ConditioningError
 from site_agent.tables import Table, columns_of
+from site_agent.work import Progress, no_progress
 
 Float64 = NDArray[np.float64]
 RiseForm = Literal["min-jerk", "half-cosine", "gamma", "linear"]
@@ -116,7 +117,9 @@ class _Closure:
     form: RiseForm = "min-jerk"
 
 
-def write_drawn_trials(path: Path, settings: TrialsDrawing) -> Path:
+def write_drawn_trials(
+    path: Path, settings: TrialsDrawing, progress: Progress = no_progress
+) -> Drawing:
     """Write a table as ``all_trials.csv`` of a study: animals with levels and slopes of their own.
 
     Rows are in the order of animal and session.
@@ -134,7 +137,9 @@ def write_drawn_trials(path: Path, settings: TrialsDrawing) -> Path:
     )
     path.parent.mkdir(parents=True, exist_ok=True)
     columns = columns_of("participant session_number group valid cr cr_amplitude")
-    return Table("trials", columns).write_csv(path, rows)
+    Table("trials", columns).write_csv(path, rows)
+    progress(1.0, f"{len(animal)} trials drawn")
+    return Drawing(path, {"animals": settings.animals, "trials": len(animal)})
 
 
 def draw_conditioning_session(

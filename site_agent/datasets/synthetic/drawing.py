@@ -7,7 +7,7 @@ cameras are an eyeball with a pupil and a glint on dark skin, other for each per
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,6 @@ from PIL import Image, ImageDraw, ImageFilter
 
 from site_agent.datasets.gaze import records
 from site_agent.datasets.gaze.generic_layout import TABLE_NAME
-from site_agent.datasets.synthetic import videos
 from site_agent.datasets.synthetic.conditioning import write_drawn_trials
 from site_agent.datasets.synthetic.egocentric_clips import write_clips
 from site_agent.datasets.synthetic.eye_patches.dataset import (
@@ -28,25 +27,16 @@ from site_agent.datasets.synthetic.eye_patches.dataset import (
 from site_agent.datasets.synthetic.eye_patches.persons import session_numbers
 from site_agent.datasets.synthetic.settings import (
     ClipSettings,
+    Drawing,
     FaceDrawing,
     TrialsDrawing,
     VideoDrawing,
 )
 from site_agent.datasets.synthetic.sites import face_dataset_files, write_face_dataset
+from site_agent.datasets.synthetic.videos import truth_files, write_blink_video
 from site_agent.errors import InvalidInputError, writing_to
 from site_agent.plain_json import json_bytes
-from site_agent.work import Progress
-
-
-@dataclass(frozen=True)
-class Drawing:
-    """A drawn data set."""
-
-    path: Path
-    """The file or folder that other commands read."""
-    counts: dict[str, float]
-    files: dict[str, Path] = field(default_factory=dict)
-    """Further files, by their role."""
+from site_agent.work import Progress, no_progress
 
 
 @dataclass(frozen=True)
@@ -61,88 +51,27 @@ class DrawnKind:
     """Draws at a path; equal settings give equal files."""
 
 
-def _list_face_files(path: Path, settings: FaceDrawing) -> list[Path]:
-    return face_dataset_files(
-        path,
-        settings.images,
-        settings.persons,
-        first_person=settings.first_person,
-        name=settings.name,
-    )
-
-
-def _draw_faces(path: Path, settings: FaceDrawing, progress: Progress) -> Drawing:
-    xml = write_face_dataset(
-        path,
-        settings.images,
-        settings.persons,
-        settings.seed,
-        image_size=settings.size,
-        first_person=settings.first_person,
-        style=settings.style,
-        glasses=settings.glasses,
-        name=settings.name,
-        progress=progress,
-    )
-    return Drawing(xml, {"images": settings.images})
-
-
 def _list_eye_files(path: Path, settings: EyeDrawing) -> list[Path]:
     # The other layouts need a new or empty folder.
     return [path / TABLE_NAME] if settings.layout == "folder" else []
 
 
 def _draw_eyes(path: Path, settings: EyeDrawing, progress: Progress) -> Drawing:
-    if settings.layout != "folder":
-        samples = write_layout(path, settings, progress)
-        return Drawing(path, {"persons": settings.persons, "samples": samples})
-    table, samples = write_eye_dataset(path, settings, progress)
-    return Drawing(table, {"persons": settings.persons, "samples": samples})
-
-
-def _draw_clips(path: Path, settings: ClipSettings, progress: Progress) -> Drawing:
-    count = write_clips(path, settings, progress)
-    return Drawing(path, {"persons": settings.persons, "videos": count})
+    write = write_eye_dataset if settings.layout == "folder" else write_layout
+    return write(path, settings, progress)
 
 
 def _list_video_files(path: Path, settings: VideoDrawing) -> list[Path]:
-    # A list of trials with this name may belong to a recording.
-    trials = [] if settings.trials is None else [videos.trials_file(path)]
-    return [path, *videos.truth_files(path), *trials]
-
-
-def _draw_video(path: Path, settings: VideoDrawing, progress: Progress) -> Drawing:
-    camera: dict[str, Any] = {
-        "frame_rate_hz": settings.frame_rate_hz,
-        "seed": settings.seed,
-        "variable_frame_rate": settings.variable_frame_rate,
-        "lost_frames": settings.lost_frames,
-        "size": settings.size,
-        "progress": progress,
-    }
-    if settings.trials is not None:
-        session = videos.write_conditioning_video(path, settings.trials, **camera)
-        files = {"truth": session.truth, "frames": session.frames, "trials": session.trials}
-        return Drawing(path, {"seconds": session.seconds, "trials": settings.trials}, files)
-    seconds = settings.seconds or 20.0
-    truth = videos.write_blink_video(path, seconds=seconds, **camera)
-    return Drawing(path, {"seconds": seconds}, {"truth": truth})
-
-
-def _draw_trials(path: Path, settings: TrialsDrawing, _progress: Progress) -> Drawing:
-    count = settings.animals * settings.sessions * settings.trials
-    return Drawing(
-        write_drawn_trials(path, settings), {"animals": settings.animals, "trials": count}
-    )
+    return [path, *truth_files(path, settings).values()]
 
 
 KINDS: Mapping[str, DrawnKind] = {
-    "faces": DrawnKind(FaceDrawing(), _list_face_files, _draw_faces),
+    "faces": DrawnKind(FaceDrawing(), face_dataset_files, write_face_dataset),
     "eyes": DrawnKind(EyeDrawing(), _list_eye_files, _draw_eyes),
     # Clips need a new or empty folder.
-    "clips": DrawnKind(ClipSettings(), lambda _path, _: [], _draw_clips),
-    "video": DrawnKind(VideoDrawing(), _list_video_files, _draw_video),
-    "trials": DrawnKind(TrialsDrawing(), lambda path, _: [path], _draw_trials),
+    "clips": DrawnKind(ClipSettings(), lambda _path, _: [], write_clips),
+    "video": DrawnKind(VideoDrawing(), _list_video_files, write_blink_video),
+    "trials": DrawnKind(TrialsDrawing(), lambda path, _: [path], write_drawn_trials),
 }
 """By name; a new kind is a line."""
 
@@ -154,8 +83,8 @@ _EYE_X, _EYE_Y, _MOUTH_Y, _MOUTH_X = 50, -56, 75, 38
 _INVALID_EVERY = 10
 
 
-def write_layout(folder: Path, settings: EyeDrawing, progress: Progress) -> int:
-    """Draw persons in the layout of the settings, and return the number of samples."""
+def write_layout(folder: Path, settings: EyeDrawing, progress: Progress = no_progress) -> Drawing:
+    """Draw persons in the layout of the settings."""
     if folder.is_dir() and any(folder.iterdir()):
         raise InvalidInputError(f"{folder}: holds other files; choose a new or empty folder")
     write, count = _WRITERS[settings.layout], 0
@@ -163,7 +92,7 @@ def write_layout(folder: Path, settings: EyeDrawing, progress: Progress) -> int:
         for position, number in enumerate(settings.numbers):
             progress(position / settings.persons, f"person {number}")
             count += write(folder, settings, number)
-    return count
+    return Drawing(folder, {"persons": settings.persons, "samples": count})
 
 
 class _Face:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from site_agent.datasets import egocentric
 from site_agent.datasets.synthetic.canvas import cloud
-from site_agent.datasets.synthetic.settings import ClipSettings
+from site_agent.datasets.synthetic.settings import ClipSettings, Drawing
 from site_agent.errors import InvalidInputError
 from site_agent.pictures.video import write_video
 from site_agent.tables import Column, Table, columns_of
@@ -355,8 +355,8 @@ _GAZE = Table("gaze", (*_POINTS, Column("kind")))
 _TRUTH = Table("truth", _POINTS)
 
 
-def write_clips(folder: Path, settings: ClipSettings, progress: Progress = no_progress) -> int:
-    """Write a data set of drawn clips with the true gaze, and return the number of videos."""
+def write_clips(folder: Path, settings: ClipSettings, progress: Progress = no_progress) -> Drawing:
+    """Write a data set of drawn clips with the true gaze."""
     if folder.exists() and any(folder.iterdir()):
         raise InvalidInputError(f"{folder}: holds other files; choose a new or empty folder")
     folder.mkdir(parents=True, exist_ok=True)
@@ -374,7 +374,7 @@ def write_clips(folder: Path, settings: ClipSettings, progress: Progress = no_pr
             write_truth((clip.name, n, *xy) for n, xy in enumerate(clip.truth.tolist()))
     # Last: a folder without it is no data set.
     _CLIPS.write_csv(folder / egocentric.CLIPS_TABLE, listed)
-    return len(listed)
+    return Drawing(folder, {"persons": settings.persons, "videos": len(listed)})
 
 
 def drawn_clips(settings: ClipSettings, progress: Progress = no_progress) -> Iterator[DrawnClip]:

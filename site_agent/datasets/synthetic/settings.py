@@ -1,13 +1,25 @@
-"""Settings of drawn faces, videos and clips."""
+"""Settings of drawn faces, videos and clips, and the data sets drawn by them."""
 
-from __future__ import annotations
-
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import Field
 
 from site_agent.errors import InvalidInputError
 from site_agent.settings import Settings
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """A drawn data set."""
+
+    path: Path
+    """The file or folder that other commands read."""
+    counts: dict[str, float]
+    files: dict[str, Path] = field(default_factory=dict)
+    """Further files, by their role."""
+
 
 _Side = Annotated[int, Field(ge=64, le=8192)]
 _EvenSide = Annotated[int, Field(ge=64, le=8192, multiple_of=2)]

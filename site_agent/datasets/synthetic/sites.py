@@ -13,7 +13,8 @@ from site_agent.datasets.synthetic.canvas import Camera, Float64, UInt8, expose
 from site_agent.datasets.synthetic.head_model import Expression, Pose
 from site_agent.datasets.synthetic.persons import AgeGroup, person
 from site_agent.datasets.synthetic.rendering import Light
-from site_agent.errors import InvalidInputError, writing_to
+from site_agent.datasets.synthetic.settings import Drawing, FaceDrawing
+from site_agent.errors import writing_to
 from site_agent.tables import Column, Table, columns_of
 from site_agent.work import Progress, no_progress
 
@@ -92,72 +93,47 @@ SITE_STYLES: dict[str, SiteStyle] = {
 }
 
 
-def face_dataset_files(
-    folder: Path | str,
-    images: int,
-    persons: int = 50,
-    *,
-    first_person: int = 0,
-    name: str = "faces",
-) -> list[Path]:
+def face_dataset_files(folder: Path, settings: FaceDrawing) -> list[Path]:
     """Return the files of `write_face_dataset`: the XML file, the table, and the pictures."""
-    folder = Path(folder)
-    numbers = [first_person + index % persons for index in range(images)]
+    first, name = settings.first_person, settings.name
+    numbers = [first + index % settings.persons for index in range(settings.images)]
     pictures = [f"person-{number:03d}_{index:04d}.png" for index, number in enumerate(numbers)]
     files = [folder / f"{name}.xml", folder / f"{name}_truth.csv"]
     return files + [folder / name / picture for picture in pictures]
 
 
 def write_face_dataset(
-    folder: Path | str,
-    images: int,
-    persons: int = 50,
-    seed: int = 0,
-    *,
-    image_size: tuple[int, int] = (320, 320),
-    first_person: int = 0,
-    style: str = "mixed",
-    glasses: float = 0.0,
-    name: str = "faces",
-    progress: Progress = no_progress,
-) -> Path:
+    folder: Path, settings: FaceDrawing = FaceDrawing(), progress: Progress = no_progress
+) -> Drawing:
     """Draw an annotated data set: PNG files, an XML file for dlib and a table of the truth.
 
-    The folder gets ``<name>.xml``, which is returned, ``<name>_truth.csv`` (one row a face) and
-    ``<name>/person-NNN_IIII.png``. The same arguments give the same files.
-
-    `images`: at least 1. `persons`: take turns, numbered from `first_person`; data sets with
-    disjoint ranges of persons have nobody in common. `image_size`: width and height in pixels.
-    `style`: a key of `SITE_STYLES`. `glasses`: share of the persons with glasses, 0..1.
+    The folder gets ``<name>.xml``, ``<name>_truth.csv`` (one row a face) and
+    ``<name>/person-NNN_IIII.png``. Equal settings give equal files.
     """
-    folder = Path(folder)
-    if style not in SITE_STYLES:
-        raise InvalidInputError(
-            f"there is no site style {style!r}; there are: {', '.join(SITE_STYLES)}"
-        )
-    look = SITE_STYLES[style]
-    xml, table, *pictures = face_dataset_files(
-        folder, images, persons, first_person=first_person, name=name
-    )
+    if settings.style not in SITE_STYLES:
+        raise settings.refused("style", settings.style, f"one of {', '.join(SITE_STYLES)}")
+    look, seed, images = SITE_STYLES[settings.style], settings.seed, settings.images
+    xml, table, *pictures = face_dataset_files(folder, settings)
     annotated: list[AnnotatedImage] = []
     rows: list[list[object]] = []
     with writing_to(folder):
-        (folder / name).mkdir(parents=True, exist_ok=True)
+        (folder / settings.name).mkdir(parents=True, exist_ok=True)
         for index, file in enumerate(pictures):
             progress(index / images, f"drawing {index + 1} of {images}")
             rng = np.random.default_rng([0xFACE5, seed, index])
-            portrait = _portrait(first_person + index % persons, look, image_size, rng)
-            wearer = np.random.default_rng([0x5EE, seed, portrait.person.number]).random() < glasses
-            pixels, landmarks = _taken(portrait, look, image_size, rng, wearer)
+            number = settings.first_person + index % settings.persons
+            portrait = _portrait(number, look, settings.size, rng)
+            wearer = np.random.default_rng([0x5EE, seed, number]).random() < settings.glasses
+            pixels, landmarks = _taken(portrait, look, settings.size, rng, wearer)
             Image.fromarray(pixels).save(file, compress_level=1)
             box = _annotated_face(landmarks, look, rng)
-            annotated.append(AnnotatedImage(file, (box,), *image_size))
-            rows.append(_truth(f"{name}/{file.name}", portrait, landmarks, box))
+            annotated.append(AnnotatedImage(file, (box,), *settings.size))
+            rows.append(_truth(f"{settings.name}/{file.name}", portrait, landmarks, box))
         TRUTH.write_csv(table, rows)
     comment = f"Drawn by poolctl, seed {seed}; 68 landmarks in the order of iBUG 300-W."
-    write_imglab_xml(FaceDataset(xml, name, comment, tuple(annotated)), xml)
+    write_imglab_xml(FaceDataset(xml, settings.name, comment, tuple(annotated)), xml)
     progress(1.0, f"{images} pictures drawn")
-    return xml
+    return Drawing(xml, {"images": images})
 
 
 def _random_light(look: SiteStyle, rng: np.random.Generator) -> Light:

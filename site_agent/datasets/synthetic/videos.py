@@ -1,10 +1,9 @@
 """Videos of a drawn person with blinks at known times."""
 
-import json
 import math
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from site_agent.datasets.synthetic.eyes import Blink, closure_curve, random_blin
 from site_agent.datasets.synthetic.head_model import Expression, Pose
 from site_agent.datasets.synthetic.persons import Person, person
 from site_agent.datasets.synthetic.rendering import Light, PaintedHead, head_window, paint_head
+from site_agent.datasets.synthetic.settings import Drawing, VideoDrawing
 from site_agent.errors import writing_to
 from site_agent.pictures.video import TICKS_PER_S, write_video
 from site_agent.plain_json import write_json
@@ -33,113 +33,118 @@ FRAMES = Table(
 )
 
 
-@dataclass(frozen=True)
-class VideoScene:
-    """The scene, which stays the same through a video."""
-
-    light: Light = field(default_factory=Light)
-    camera: canvas.Camera = field(default_factory=lambda: canvas.Camera(blur_px=0.6, noise=2.0))
-    scenery: portraits.Background = "room"
-    drift_deg: float = 5.0
-    drift_px: float = 5.0
-    scale_px: float | None = None
+_LIGHT = Light()
+_CAMERA = canvas.Camera(blur_px=0.6, noise=2.0)
+_DRIFT_DEG, _DRIFT_PX = 5.0, 5.0
+_TRIALS = Table("trials", columns_of(("trial", "trial_type", "cs_onset_s", "us_onset_s"), ".6f"))
+# Lids of conditioning sessions are drawn at this rate, whatever the camera's is.
+_CURVE_RATE_HZ = 1000.0
+_SECONDS = 20.0
 
 
-def truth_files(path: Path) -> tuple[Path, Path]:
-    """Return the JSON and the CSV file that `write_blink_video` writes next to a video."""
+def truth_files(path: Path, settings: VideoDrawing) -> dict[str, Path]:
+    """Return the files that `write_blink_video` writes next to a video, by their role."""
     truth = path.with_name(f"{path.stem}_truth.json")
-    return truth, truth.with_suffix(".csv")
+    files = {"truth": truth, "frames": truth.with_suffix(".csv")}
+    # Without trials, a list with this name may belong to a recording.
+    if settings.trials is not None:
+        files["trials"] = path.with_name(f"{path.stem}_trials.csv")
+    return files
 
 
 def write_blink_video(
-    path: Path | str,
-    seconds: float = 20.0,
-    frame_rate_hz: float = 30.0,
-    seed: int = 0,
-    subject: int | Person | None = None,
-    *,
-    blinks: Sequence[Blink] | None = None,
-    closure: Callable[[canvas.Float64], canvas.Float64] | None = None,
-    variable_frame_rate: bool = False,
-    lost_frames: float = 0.0,
-    size: tuple[int, int] = (640, 480),
-    scene: VideoScene = VideoScene(),
+    path: Path,
+    settings: VideoDrawing = VideoDrawing(),
     progress: Progress = no_progress,
-) -> Path:
-    """Write an mp4 video of a blinking person, and return the truth file next to it.
+    *,
+    subject: int | None = None,
+    blinks: Sequence[Blink] | None = None,
+    design: conditioning.ConditioningDesign | None = None,
+) -> Drawing:
+    """Write an mp4 video of a blinking person, with its truth files next to it.
 
-    Next to the video come ``<stem>_truth.json`` (settings and blinks) and ``<stem>_truth.csv``
-    (time, closure and eye aspect ratio of every frame). Frames are drawn, encoded and forgotten
-    one by one; memory does not grow with the length.
+    ``<stem>_truth.json`` has the settings and the blinks, ``<stem>_truth.csv`` the time, closure
+    and eye aspect ratio of every frame. With trials it is a session of eyeblink conditioning:
+    ``<stem>_trials.csv`` is the laboratory's list, the drawn events of each trial are in
+    ``<stem>_truth.json``, and they depend on the seed and the design only, not on the camera.
+    Frames are drawn, encoded and forgotten one by one; memory does not grow with the length.
 
     Parameters
     ----------
-    frame_rate_hz : float
-        Nominal rate, 1..1000.
-    subject : int or Person, optional
-        The person or its number; `seed` where absent.
+    subject : int, optional
+        Number of the person; the seed where absent.
     blinks : sequence of Blink, optional
         Random ones where absent: every 2 to 6 s, some partial, some double.
-    closure : callable, optional
-        A curve of one's own instead of `blinks`: closure 0..1 at an array of times in seconds.
-    variable_frame_rate : bool
-        Frame intervals vary by up to 45 %; the times in the container are the true ones.
-    lost_frames : float
-        Share of frames that the camera dropped, 0..0.5.
-    size : (width, height)
-        Even numbers of pixels.
+    design : ConditioningDesign, optional
+        Kind of session; the settings' trials count, and noise is that of the picture.
     """
-    path = Path(path)
-    rng = np.random.default_rng([0xB11F4, seed])
-    drawn = subject if isinstance(subject, Person) else person(seed if subject is None else subject)
+    rng = np.random.default_rng([0xB11F4, settings.seed])
+    drawn = person(settings.seed if subject is None else subject)
+    session = None
+    if settings.trials is not None:
+        design = design or conditioning.ConditioningDesign()
+        design = replace(design, n_trials=settings.trials, noise_fec=0.0)
+        session = conditioning.draw_conditioning_session(settings.seed, _CURVE_RATE_HZ, design)
+    seconds = float(session.timestamps_s[-1]) if session else settings.seconds or _SECONDS
     chosen = list(blinks) if blinks is not None else random_blinks(seconds, rng)
-    if closure is not None:
-        chosen = list(blinks or [])
-    times = _frame_times(seconds, frame_rate_hz, variable_frame_rate, lost_frames, rng)
-    lids = closure(times) if closure is not None else closure_curve(chosen, times)
-    lids = np.clip(np.asarray(lids, dtype=np.float64), 0.0, 1.0)
-    truth, table = truth_files(path)
-    frames = _frames(drawn, times, lids, scene, size=size, rng=rng)
+    times = _frame_times(seconds, settings, rng)
+    if session is None:
+        lids = np.clip(closure_curve(chosen, times), 0.0, 1.0)
+    else:
+        chosen = []
+        lids = np.interp(times, session.timestamps_s, np.clip(session.fec_true, 0.0, 1.0))
+    described = {"person": drawn.number, "age_group": drawn.age_group, "seconds": seconds}
+    content: dict[str, Any] = {
+        "schema": "poolctl-blink-truth/1",
+        "video": path.name,
+        "frames": len(times),
+        "settings": asdict(settings) | described,
+        "blinks": [asdict(blink) | {"complete": blink.complete} for blink in chosen],
+    }
+    counts, files = {"seconds": seconds}, truth_files(path, settings)
     with writing_to(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        with FRAMES.open_csv(table) as write:
-
-            def counted() -> Iterator[tuple[float, canvas.UInt8]]:
-                for index, (image, ears) in enumerate(_drawn_ahead(frames)):
-                    if index % 10 == 0:
-                        progress(index / len(times), f"drawing frame {index} of {len(times)}")
-                    right, left = ears
-                    eyes = map(float, (lids[index], right, left, (right + left) / 2))
-                    write([[index, float(times[index]), *eyes]])
-                    yield float(times[index]), image
-
-            write_video(path, counted(), frame_rate_hz, quality_crf=18)
-        settings = {
-            "seconds": seconds,
-            "frame_rate_hz": frame_rate_hz,
-            "variable_frame_rate": variable_frame_rate,
-            "lost_frames": lost_frames,
-            "size": list(size),
-            "seed": seed,
-            "person": drawn.number,
-            "age_group": drawn.age_group,
-        }
-        listed = [asdict(blink) | {"complete": blink.complete} for blink in chosen]
-        content = {"schema": "poolctl-blink-truth/1", "video": path.name, "frames": len(times)}
-        write_json(truth, {**content, "settings": settings, "blinks": listed})
+        with FRAMES.open_csv(files["frames"]) as write:
+            frames = _frames(drawn, times, lids, settings.size, rng)
+            noted = _noted(frames, times, lids, write, progress)
+            write_video(path, noted, settings.frame_rate_hz, quality_crf=18)
+        if session is not None:
+            counts["trials"] = len(session.trials)
+            content |= _described(session)
+            rows = (
+                [t.trial, t.trial_type.value, t.cs_onset_s, t.us_onset_s] for t in session.trials
+            )
+            _TRIALS.write_csv(files["trials"], rows)
+        write_json(files["truth"], content)
     progress(1.0, f"{len(times)} frames drawn")
-    return truth
+    return Drawing(path, counts, files)
+
+
+def _noted(
+    frames: Iterator[_Drawn],
+    times: canvas.Float64,
+    lids: canvas.Float64,
+    write: Callable[[list[list[float]]], None],
+    progress: Progress,
+) -> Iterator[tuple[float, canvas.UInt8]]:
+    """Yield times and pictures, and write the truth of each."""
+    for index, (image, (right, left)) in enumerate(_drawn_ahead(frames)):
+        if index % 10 == 0:
+            progress(index / len(times), f"drawing frame {index} of {len(times)}")
+        ears = (right, left, (right + left) / 2)
+        write([[index, float(times[index]), float(lids[index]), *ears]])
+        yield float(times[index]), image
 
 
 def _frame_times(
-    seconds: float, rate_hz: float, variable: bool, lost: float, rng: np.random.Generator
+    seconds: float, settings: VideoDrawing, rng: np.random.Generator
 ) -> canvas.Float64:
-    count = max(1, round(seconds * rate_hz))
+    count = max(1, round(seconds * settings.frame_rate_hz))
     steps = np.ones(count)
-    if variable:
+    if settings.variable_frame_rate:
         steps = rng.uniform(0.55, 1.45, count)
-    times = np.concatenate([[0.0], np.cumsum(steps)[:-1]]) / rate_hz
-    kept = rng.random(count) >= lost
+    times = np.concatenate([[0.0], np.cumsum(steps)[:-1]]) / settings.frame_rate_hz
+    kept = rng.random(count) >= settings.lost_frames
     kept[0] = True
     # Write times as the container can hold them.
     return np.round(times[kept] * TICKS_PER_S) / TICKS_PER_S
@@ -149,19 +154,17 @@ def _frames(
     drawn: Person,
     times: canvas.Float64,
     lids: canvas.Float64,
-    scene: VideoScene,
-    *,
     size: tuple[int, int],
     rng: np.random.Generator,
-) -> Iterator[tuple[canvas.UInt8, tuple[float, float]]]:
-    scale = scene.scale_px or 0.19 * min(size)
+) -> Iterator[_Drawn]:
+    scale = 0.19 * min(size)
     centre = (size[0] / 2, size[1] * 0.45)
     portrait = portraits.Portrait(drawn, centre, scale, Pose(), Expression(0.0, 0.15))
     head = paint_head(drawn, portrait.expression, scale)
-    room = portraits.background(rng, size, scene.scenery)
-    portraits.draw_body(room, drawn, portraits.placement_of(portrait), portrait.pose, scene.light)
-    film = Film(room, scene.camera, rng)
-    poses, shifts = _drift(times, scene, rng)
+    room = portraits.background(rng, size, "room")
+    portraits.draw_body(room, drawn, portraits.placement_of(portrait), portrait.pose, _LIGHT)
+    film = Film(room, _CAMERA, rng)
+    poses, shifts = _drift(times, rng)
     gazes = _gazes(times, rng)
     for index in range(len(times)):
         moment = replace(
@@ -172,7 +175,7 @@ def _frames(
             closure_right=float(lids[index]),
             gaze=(float(gazes[index, 0]), float(gazes[index, 1])),
         )
-        yield film.take(moment, head, scene.light)
+        yield film.take(moment, head, _LIGHT)
 
 
 def _drawn_ahead(frames: Iterator[_Drawn]) -> Iterator[_Drawn]:
@@ -246,7 +249,7 @@ class Film:
 
 
 def _drift(
-    times: canvas.Float64, scene: VideoScene, rng: np.random.Generator
+    times: canvas.Float64, rng: np.random.Generator
 ) -> tuple[canvas.Float64, canvas.Float64]:
     """Draw a slow sway of the head: degrees, shape (n, 3), and shifts in pixels, shape (n, 2)."""
     waves = np.zeros((len(times), 5))
@@ -254,7 +257,7 @@ def _drift(
         for share in (0.6, 0.3, 0.1):
             rate_hz = rng.uniform(0.03, 0.25) / share**0.5
             waves[:, column] += share * np.sin(2 * np.pi * (rate_hz * times + rng.random()))
-    return waves[:, :3] * scene.drift_deg * (1.0, 0.7, 0.5), waves[:, 3:] * scene.drift_px
+    return waves[:, :3] * _DRIFT_DEG * (1.0, 0.7, 0.5), waves[:, 3:] * _DRIFT_PX
 
 
 def _gazes(times: canvas.Float64, rng: np.random.Generator) -> canvas.Float64:
@@ -263,84 +266,6 @@ def _gazes(times: canvas.Float64, rng: np.random.Generator) -> canvas.Float64:
     jumps = np.cumsum(rng.uniform(0.5, 2.5, int(length / 0.5) + 2))
     targets = np.clip(rng.normal(0, 0.35, (len(jumps) + 1, 2)), -1, 1)
     return targets[np.searchsorted(jumps, times)]
-
-
-TRIALS = Table("trials", columns_of(("trial", "trial_type", "cs_onset_s", "us_onset_s"), ".6f"))
-# The lids are drawn at this rate, whatever the camera's is.
-_CURVE_RATE_HZ = 1000.0
-
-
-@dataclass(frozen=True)
-class ConditioningVideo:
-    """The files of a drawn conditioning session."""
-
-    video: Path
-    trials: Path
-    """The laboratory's list."""
-    frames: Path
-    """Closure and eye aspect ratios of every frame."""
-    truth: Path
-    """The settings and the drawn events of each trial."""
-    seconds: float
-
-
-def trials_file(path: Path) -> Path:
-    """Return the list of trials that `write_conditioning_video` writes next to a video."""
-    return path.with_name(f"{path.stem}_trials.csv")
-
-
-def write_conditioning_video(
-    path: Path | str,
-    trials: int = 20,
-    frame_rate_hz: float = 60.0,
-    seed: int = 0,
-    subject: int | None = None,
-    *,
-    design: conditioning.ConditioningDesign | None = None,
-    variable_frame_rate: bool = False,
-    lost_frames: float = 0.0,
-    size: tuple[int, int] = (640, 480),
-    progress: Progress = no_progress,
-) -> ConditioningVideo:
-    """Write a video of a session of eyeblink conditioning, with its truth files next to it.
-
-    The events of the session depend on `seed` and `design` only, not on the camera.
-
-    `trials`: the video is as long as they take (6 to 9 s each, unless `design` says otherwise).
-    `design`: the kind of session; `trials` counts, and noise is that of the picture. The other
-    parameters are those of `write_blink_video`.
-    """
-    path = Path(path)
-    design = replace(design or conditioning.ConditioningDesign(), n_trials=trials, noise_fec=0.0)
-    drawn = conditioning.draw_conditioning_session(seed, _CURVE_RATE_HZ, design)
-
-    def closure(times_s: canvas.Float64) -> canvas.Float64:
-        return np.interp(times_s, drawn.timestamps_s, np.clip(drawn.fec_true, 0.0, 1.0))
-
-    seconds = float(drawn.timestamps_s[-1])
-    truth = write_blink_video(
-        path,
-        seconds,
-        frame_rate_hz,
-        seed,
-        subject,
-        closure=closure,
-        variable_frame_rate=variable_frame_rate,
-        lost_frames=lost_frames,
-        size=size,
-        progress=progress,
-    )
-    listed = trials_file(path)
-    with writing_to(path):
-        TRIALS.write_csv(
-            listed,
-            (
-                [trial.trial, trial.trial_type.value, trial.cs_onset_s, trial.us_onset_s]
-                for trial in drawn.trials
-            ),
-        )
-        write_json(truth, json.loads(truth.read_text(encoding="utf-8")) | _described(drawn))
-    return ConditioningVideo(path, listed, truth.with_suffix(".csv"), truth, seconds)
 
 
 def _described(drawn: conditioning.SyntheticConditioning) -> dict[str, Any]:

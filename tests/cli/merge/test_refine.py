@@ -5,18 +5,15 @@ from pathlib import Path
 import pytest
 
 from site_agent.datasets.imglab_xml import read_imglab_xml
-from site_agent.datasets.synthetic.sites import write_face_dataset
 from site_agent.training.ert import ErtSettings, train_ert
 from tests.cli.conftest import Run
+from tests.site_agent.face_data import draw_faces
 
 
 @pytest.fixture(scope="module")
 def site_faces(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     folder = tmp_path_factory.mktemp("sites")
-    return [
-        write_face_dataset(folder / f"site{seed}", 8, 4, seed, image_size=(160, 160))
-        for seed in (1, 2)
-    ]
+    return [draw_faces(folder / f"site{seed}", 8, 4, seed) for seed in (1, 2)]
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,6 @@ from cli.frame.values import read_moment
 from site_agent import PoolClient
 from site_agent.attacks.receipt.leaf_sums import build_camera
 from site_agent.datasets.imglab_xml import read_imglab_xml
-from site_agent.datasets.synthetic.sites import write_face_dataset
 from site_agent.errors import PoolUnreachableError
 from site_agent.refinement import RefinementPlan, SiteSource, load_site, read_base, refine_sites
 from site_agent.rounds.contract import ContributionRules
@@ -26,6 +25,7 @@ from site_agent.rounds.contributing import prepare_contribution
 from site_agent.training.ert import ErtSettings, train_ert
 from tests.cli.conftest import Run, Terminal
 from tests.pool_server.rounds.round_driver import contribution_bytes
+from tests.site_agent.face_data import draw_faces
 from tests.site_agent.live_pool import LivePool, UnreliableLine, live_pool
 
 # Most rounds here have two sites, which each of them has to accept.
@@ -47,7 +47,7 @@ def pool(pool_folder: Path) -> Iterator[LivePool]:
 def faces(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("faces")
     return {
-        site: write_face_dataset(folder / site, 6, 3, seed, image_size=(160, 160))
+        site: draw_faces(folder / site, 6, 3, seed)
         for seed, site in enumerate(("site-a", "site-b"), start=1)
     }
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from site_agent.datasets.conversion import read_faces
-from site_agent.datasets.synthetic.sites import write_face_dataset
 from tests.cli.conftest import Run, run_here
 from tests.site_agent.datasets.other_layouts import write_coco_keypoints, write_pts_folder
+from tests.site_agent.face_data import draw_faces
 
 QUICK = (
     *("--set=num_trees_per_cascade_level=8", "--set=cascade_depth=2", "--set=tree_depth=2"),
@@ -33,7 +33,7 @@ class Faces:
 @pytest.fixture(scope="module")
 def faces(tmp_path_factory: pytest.TempPathFactory) -> Faces:
     folder = tmp_path_factory.mktemp("faces")
-    drawn = write_face_dataset(folder / "drawn", 6, 6, 1, image_size=(160, 160))
+    drawn = draw_faces(folder / "drawn", 6, 6, 1)
     made = Faces(folder / "same.xml", folder / "pts", folder / "coco" / "faces.json")
     write_pts_folder(read_faces(drawn), made.pts)
     outcome = run_here("dataset", "convert", made.pts, "-o", made.xml)

@@ -37,13 +37,11 @@ def quick(tmp_path: Path) -> tuple[object, ...]:
 @pytest.fixture(scope="module")
 def faces(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """Drawn faces of two persons a picture file, and test faces."""
-    from site_agent.datasets.synthetic.sites import write_face_dataset
+    from tests.site_agent.face_data import draw_faces
 
     folder = tmp_path_factory.mktemp("faces")
     return {
-        name: write_face_dataset(
-            folder / name, images, images, seed, image_size=(160, 160), first_person=100 * seed
-        )
+        name: draw_faces(folder / name, images, images, seed, first_person=100 * seed)
         for seed, (name, images) in enumerate({"all": 8, "test": 4}.items())
     }
 

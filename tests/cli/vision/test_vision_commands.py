@@ -168,7 +168,7 @@ def test_a_starter_is_marked_and_trained_as_for_few_faces(
     drawing = Mock(wraps=sites.write_face_dataset)
     monkeypatch.setattr(sites, "write_face_dataset", drawing)
     train_starter(tmp_path / "eyes.dat", image_count=20)
-    assert drawing.call_args.kwargs["glasses"] == pytest.approx(1 / 3, abs=0.1)
+    assert drawing.call_args.args[1].glasses == pytest.approx(1 / 3, abs=0.1)
     data = json.loads((tmp_path / "eyes.dat.training.json").read_text())
     assert data["suggested_labels"]["population"] == "synthetic"
     few, many = settings_for_blinks(20), settings_for_blinks(10_000)

@@ -11,10 +11,10 @@ from site_agent.agent.agent import CycleReport, run_agent
 from site_agent.agent.config import read_config
 from site_agent.agent.workspace import Journal
 from site_agent.datasets.imglab_xml import read_imglab_xml
-from site_agent.datasets.synthetic.sites import write_face_dataset
 from site_agent.pool.cache import ModelCache
 from site_agent.pool.client import ModelQuery, PoolClient
 from site_agent.training.ert import ErtSettings, train_ert
+from tests.site_agent.face_data import draw_faces
 from tests.site_agent.live_pool import LivePool
 
 LEVELS, SIZE = 3, (160, 160)
@@ -28,9 +28,7 @@ def quick_ert(levels: int = LEVELS) -> ErtSettings:
 
 
 def draw(folder: Path, images: int, seed: int) -> Path:
-    return write_face_dataset(
-        folder, images, images, seed, image_size=SIZE, first_person=100 * seed
-    )
+    return draw_faces(folder, images, images, seed, size=SIZE, first_person=100 * seed)
 
 
 @dataclass(frozen=True)

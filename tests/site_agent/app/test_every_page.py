@@ -20,8 +20,8 @@ from site_agent.app.recordings import Studies
 from site_agent.app.results import Results
 from site_agent.app.server import app_application
 from site_agent.datasets.synthetic.conditioning import ConditioningDesign
-from site_agent.datasets.synthetic.sites import write_face_dataset
-from site_agent.datasets.synthetic.videos import write_conditioning_video
+from site_agent.datasets.synthetic.settings import VideoDrawing
+from site_agent.datasets.synthetic.videos import write_blink_video
 from site_agent.jobs import modelling
 from site_agent.jobs.folder import JobFolder
 from site_agent.jobs.runner import IDLE_VARIABLE
@@ -32,6 +32,7 @@ from tests.site_agent.app.test_app_in_chromium import CHROMIUM, chromium, let_in
 from tests.site_agent.app.test_models import do, shown
 from tests.site_agent.app.test_ten_tasks import begin_round
 from tests.site_agent.app.test_training import TINY
+from tests.site_agent.face_data import draw_faces
 from tests.site_agent.live_pool import live_pool
 from tests.waiting import wait_until
 
@@ -135,7 +136,8 @@ def full(
     for number in range(2):
         design = ConditioningDesign(trial_interval_s=(2.0, 3.0))
         name = f"P20_s{number + 1}.mp4"
-        write_conditioning_video(folder / name, 6, 30.0, number, 150, design=design, size=(320, 240))  # noqa: E501 # fmt: skip
+        settings = VideoDrawing(trials=6, size=(320, 240), seed=number)
+        write_blink_video(folder / name, settings, subject=150, design=design)
     (place / "r" / "models").mkdir(parents=True)
     for number in (1, 2):
         write_model(make_predictor(number), place / "r" / "models" / f"mine{number}.dat")
@@ -152,7 +154,7 @@ def full(
         wait_until(lambda: not runners())
         person.setattr(JobFolder, "start_runner", lambda _: None)
         app.post("/settings/join", endpoint=pool.url, secret=pool.tokens["site-a"])
-        faces = write_face_dataset(place / "faces", 24, 12, 1, image_size=(160, 160))
+        faces = draw_faces(place / "faces", 24, 12, 1)
         begin_round(pool, faces, place)
         app.post("/train/check", faces=str(faces))
         do(app, "check")

@@ -19,6 +19,7 @@ from site_agent.app.entry import AppFolder
 from site_agent.app.models import Models
 from site_agent.app.pages import Lab
 from site_agent.app.recordings import Studies, Study
+from site_agent.datasets.synthetic.settings import VideoDrawing
 from site_agent.datasets.synthetic.videos import write_blink_video
 from site_agent.eyeblink.batch import run_batch
 from site_agent.eyeblink.batch.sessions import read_session_table
@@ -38,7 +39,7 @@ COUNT, BROKEN, TIMEOUT_S = 60, 4, 1500
 
 def write_recordings(folder: Path, model: Path) -> None:
     """Write 56 good recordings, and four broken ones: cut, empty, no video, a folder's rights."""
-    write_blink_video(folder / "first.mp4", 1.5, seed=3, size=(320, 240))
+    write_blink_video(folder / "first.mp4", VideoDrawing(seconds=1.5, size=(320, 240), seed=3))
     content = (folder / "first.mp4").read_bytes()
     (folder / "first.mp4").unlink()
     for path in folder.glob("first_truth.*"):
@@ -248,7 +249,7 @@ def test_a_recording_is_analysed_in_the_shape_of_windows(
     videos.mkdir()
     shape.mkdir()
     (shape / "sitecustomize.py").write_text(SHAPE)
-    write_blink_video(videos / "con.mp4", 1.5, seed=3, size=(320, 240))
+    write_blink_video(videos / "con.mp4", VideoDrawing(seconds=1.5, size=(320, 240), seed=3))
     for name in NAMES[1:]:
         (videos / name).write_bytes(b"no video")
     shutil.copy(landmark_file, videos / "eyes.dat")

@@ -12,7 +12,6 @@ from axe_playwright_python.sync_playwright import Axe
 from aggregators.formats import write_model
 from site_agent import own_folders
 from site_agent.datasets.conversion import read_faces
-from site_agent.datasets.synthetic.sites import write_face_dataset
 from site_agent.jobs.runner import IDLE_VARIABLE
 from site_agent.pool import trust
 from site_agent.pool.client import PoolClient
@@ -24,6 +23,7 @@ from tests.aggregators.small_models import make_predictor
 from tests.site_agent.app.conftest import runners
 from tests.site_agent.app.running_app import RunningApp, running_app
 from tests.site_agent.app.test_app_in_chromium import CHROMIUM, chromium, let_in
+from tests.site_agent.face_data import draw_faces
 from tests.site_agent.live_pool import LivePool, live_pool
 from tests.waiting import wait_until
 
@@ -190,7 +190,7 @@ def test_ten_tasks_take_as_few_clicks_as_designed(
         person.sees("Model site-a/merged")
 
     def contribute() -> None:
-        faces = write_face_dataset(home / "faces", 24, 12, 1, image_size=(160, 160))
+        faces = draw_faces(home / "faces", 24, 12, 1)
         begin_round(pool, faces, home)
         app.lab.keep_faces(str(faces))
         page.goto(f"{app.address}/")

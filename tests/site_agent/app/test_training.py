@@ -10,7 +10,6 @@ import pytest
 
 from site_agent.datasets.conversion import read_faces
 from site_agent.datasets.records import FaceDataset
-from site_agent.datasets.synthetic.sites import write_face_dataset
 from site_agent.errors import InvalidInputError, StalePreviewError
 from site_agent.jobs import modelling
 from site_agent.jobs.folder import JobFolder
@@ -23,6 +22,7 @@ from site_agent.training_record import TrainingResult
 from tests.cli.conftest import run_here
 from tests.site_agent.app.running_app import RunningApp, running_app
 from tests.site_agent.app.test_models import do, log
+from tests.site_agent.face_data import draw_faces
 from tests.site_agent.live_pool import LivePool, live_pool
 
 __all__ = ["log"]
@@ -31,7 +31,7 @@ TINY = ErtSettings(num_trees_per_cascade_level=12, cascade_depth=3, tree_depth=3
 
 @pytest.fixture(scope="module")
 def faces(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_face_dataset(tmp_path_factory.mktemp("faces"), 24, 12, 1, image_size=(160, 160))
+    return draw_faces(tmp_path_factory.mktemp("faces"), 24, 12, 1)
 
 
 @pytest.fixture(scope="module")

@@ -216,9 +216,9 @@ def test_the_penalty_is_chosen_by_sessions_as_those_of_a_test_are_others() -> No
 
 @pytest.mark.slow
 def test_a_network_is_within_three_degrees_on_held_out_sessions(tmp_path: Path) -> None:
-    table, count = write_eye_dataset(tmp_path / "eyes")
-    assert count > 30_000
-    scores, ridge_deg, constant_deg = measure(open_gaze(table), tmp_path, epochs=5)
+    drawn = write_eye_dataset(tmp_path / "eyes")
+    assert drawn.counts["samples"] > 30_000
+    scores, ridge_deg, constant_deg = measure(open_gaze(drawn.path), tmp_path, epochs=5)
     assert len(scores.persons) == 30
     assert scores.mean_error_deg <= 3.0
     assert ridge_deg >= 1.3 * scores.mean_error_deg

@@ -6,11 +6,12 @@ import pytest
 
 from site_agent.datasets.imglab_xml import read_imglab_xml
 from site_agent.datasets.records import FaceDataset
-from site_agent.datasets.synthetic.sites import write_face_dataset
+from site_agent.datasets.synthetic.settings import VideoDrawing
 from site_agent.datasets.synthetic.videos import write_blink_video
 from site_agent.training.ert import ErtSettings, train_ert
 from site_agent.training_record import metadata_path
 from tests.made_once import made_once
+from tests.site_agent.face_data import draw_faces
 
 
 @pytest.fixture(scope="session")
@@ -19,7 +20,7 @@ def drawn_faces(tmp_path_factory: pytest.TempPathFactory) -> FaceDataset:
     folder = made_once(
         tmp_path_factory,
         "blink-faces",
-        lambda folder: write_face_dataset(folder / "faces", 150, persons=50, seed=2),
+        lambda folder: draw_faces(folder / "faces", 150, seed=2, size=(320, 320)),
     )
     return read_imglab_xml(folder / "faces" / "faces.xml")
 
@@ -76,8 +77,7 @@ def recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     def make(folder: Path) -> None:
         path = folder / "session.mp4"
-        write_blink_video(
-            path, 12.0, 30.0, seed=3, subject=150, variable_frame_rate=True, size=(320, 240)
-        )
+        settings = VideoDrawing(seconds=12.0, variable_frame_rate=True, size=(320, 240), seed=3)
+        write_blink_video(path, settings, subject=150)
 
     return made_once(tmp_path_factory, "blink-recording", make) / "session.mp4"

@@ -68,7 +68,7 @@ def draw_study_trials(seed: int, animals: int = 6, groups: Sequence[str] = ("",)
     """Return the trials of learning animals, which `write_drawn_trials` draws."""
     drawing = TrialsDrawing(seed=seed, animals=animals, groups=tuple(groups))
     with TemporaryDirectory() as folder:
-        return StudyTrials.read(write_drawn_trials(Path(folder) / "trials.csv", drawing))
+        return StudyTrials.read(write_drawn_trials(Path(folder) / "trials.csv", drawing).path)
 
 
 def pool_trials(labs: Sequence[LabTrials]) -> tuple[Float64, Float64, Float64, Int64, Float64]:

@@ -14,6 +14,7 @@ import pytest
 
 from site_agent.datasets.conversion import read_faces
 from site_agent.datasets.egocentric import decode_video
+from site_agent.datasets.synthetic.settings import VideoDrawing
 from site_agent.datasets.synthetic.videos import write_blink_video
 from site_agent.errors import InvalidInputError
 from site_agent.eyeblink.batch.sessions import read_session_table
@@ -53,7 +54,7 @@ def rewrite(path: Path, frames: list[tuple[float, Picture]]) -> None:
 def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A blinking person, 8 s."""
     path = tmp_path_factory.mktemp("small") / "person.mp4"
-    write_blink_video(path, 8.0, 30.0, seed=3, subject=150, size=(320, 240))
+    write_blink_video(path, VideoDrawing(seconds=8.0, size=(320, 240), seed=3), subject=150)
     return path
 
 
@@ -61,7 +62,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def two_persons(small: Path) -> Path:
     """The person and, from the third second on, a somewhat larger one to the right."""
     other = small.with_name("other.mp4")
-    write_blink_video(other, 8.0, 30.0, seed=8, subject=160, size=(320, 240))
+    write_blink_video(other, VideoDrawing(seconds=8.0, size=(320, 240), seed=8), subject=160)
     frames = []
     for (time_s, left), (_, right) in zip(pictures_of(small), pictures_of(other), strict=True):
         tall = np.kron(right[30:210, 70:250], np.ones((4, 4, 1), dtype=np.uint8))[::3, ::3]

@@ -10,7 +10,8 @@ import pytest
 from aggregators.formats import file_digest, read_model, write_model
 from aggregators.models import ShapePredictor
 from site_agent.datasets.synthetic.conditioning import ConditioningDesign
-from site_agent.datasets.synthetic.videos import write_conditioning_video
+from site_agent.datasets.synthetic.settings import VideoDrawing
+from site_agent.datasets.synthetic.videos import write_blink_video
 from site_agent.errors import FaceModelError, InvalidInputError
 from site_agent.eyeblink.blinks.finding import BlinkSettings
 from site_agent.eyeblink.face.boxes import FaceSettings
@@ -172,13 +173,12 @@ FRAME_RATE_HZ = 60.0
 
 
 def test_responses_of_a_drawn_person_are_found(landmark_file: Path, tmp_path: Path) -> None:
-    drawn = write_conditioning_video(
-        tmp_path / "session.mp4", 6, FRAME_RATE_HZ, 3, 151, design=DESIGN, size=(320, 240)
-    )
+    settings = VideoDrawing(trials=6, frame_rate_hz=FRAME_RATE_HZ, size=(320, 240), seed=3)
+    drawn = write_blink_video(tmp_path / "session.mp4", settings, subject=151, design=DESIGN)
     session = run_blink_analysis(
-        drawn.video, landmarks=landmark_file, out_dir=tmp_path / "out", trials=drawn.trials
+        drawn.path, landmarks=landmark_file, out_dir=tmp_path / "out", trials=drawn.files["trials"]
     )
-    true = rows_of(drawn.frames)
+    true = rows_of(drawn.files["frames"])
     frames = rows_of(session.files["frames"])
     assert [float(row["timestamp_s"]) for row in frames] == pytest.approx(
         [float(row["timestamp_s"]) for row in true], abs=1e-5
@@ -189,7 +189,7 @@ def test_responses_of_a_drawn_person_are_found(landmark_file: Path, tmp_path: Pa
     # Over seven models trained with different seeds: 0.040 to 0.055.
     assert np.sqrt(np.nanmean(error**2)) < 0.11
     trials = rows_of(session.files["trials"])
-    truth = json.loads(drawn.truth.read_text(encoding="utf-8"))["trials"]
+    truth = json.loads(drawn.files["truth"].read_text(encoding="utf-8"))["trials"]
     assert [row["trial_type"] for row in trials] == [trial["trial_type"] for trial in truth]
     # Some models are noisy enough in one baseline for the trial to be rejected.
     measured = [

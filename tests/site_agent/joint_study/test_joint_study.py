@@ -154,7 +154,7 @@ def test_a_charter_without_a_study_or_with_a_wrong_one_is_refused(folder: Path) 
 
 
 def test_a_table_of_trials_is_taken_where_the_criterion_is_as_listed(tmp_path: Path) -> None:
-    path = write_drawn_trials(tmp_path / "trials.csv", TrialsDrawing(seed=1))
+    path = write_drawn_trials(tmp_path / "trials.csv", TrialsDrawing(seed=1)).path
     listed = DESIGN.model_copy(update={"criterion": "as-listed"})
     assert read_trials([path], listed).of.sum() == 6 * 8 * 12
     with pytest.raises(InvalidInputError, match="expected one table of trials"):

@@ -13,7 +13,6 @@ from aggregators.formats import file_digest, read_model
 from aggregators.methods.refitting import RefitSettings
 from site_agent.datasets.imglab_xml import read_imglab_xml, write_imglab_xml
 from site_agent.datasets.records import FaceDataset
-from site_agent.datasets.synthetic.sites import write_face_dataset
 from site_agent.errors import InvalidInputError, SiteAgentError
 from site_agent.evaluation.detection import evaluate_detector
 from site_agent.evaluation.landmarks import evaluate_landmarks
@@ -23,6 +22,7 @@ from site_agent.studies.engine import Conduct, StudyResults, _digests, hold_stud
 from site_agent.studies.faces import plan_runs
 from site_agent.studies.parts import open_data, split_into_parts
 from site_agent.studies.protocol_file import Step, read_protocol
+from tests.site_agent.face_data import draw_faces
 
 LANDMARKS, DETECTORS = read_protocol("landmarks"), read_protocol("detectors")
 SMALL: dict[str, Any] = {
@@ -151,9 +151,7 @@ def faces(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """Annotations of the drawn faces of two sites, and of test faces."""
     folder = tmp_path_factory.mktemp("faces")
     return {
-        name: write_face_dataset(
-            folder / name, images, images, seed, image_size=(160, 160), first_person=100 * seed
-        )
+        name: draw_faces(folder / name, images, images, seed, first_person=100 * seed)
         for seed, (name, images) in enumerate((("a", 4), ("b", 5), ("test", 4)), 1)
     }
 

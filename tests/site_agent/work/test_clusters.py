@@ -15,10 +15,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from site_agent.datasets.synthetic.sites import write_face_dataset
 from site_agent.work.processes import stop
 from tests.cli.vision.test_study import SETTINGS
 from tests.site_agent.eyeblink.drawn_studies import write_study_files
+from tests.site_agent.face_data import draw_faces
 from tests.site_agent.work.shared_work import contents, count_log, start, work
 from tests.slurm_cluster import SlurmCluster, is_there, slurm_cluster
 from tests.waiting import wait_until
@@ -47,9 +47,7 @@ def _command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def folder(tmp_path: Path) -> Path:
     """The folder of a small study of landmarks."""
     for seed, (name, images) in enumerate({"faces": 12, "test": 4}.items()):
-        made = write_face_dataset(
-            tmp_path / name, images, images, seed, image_size=(160, 160), first_person=100 * seed
-        )
+        made = draw_faces(tmp_path / name, images, images, seed, first_person=100 * seed)
         assert made == tmp_path / name / "faces.xml"
     (tmp_path / "settings.toml").write_text(SETTINGS)
     return tmp_path

@@ -20,6 +20,7 @@ from site_agent.datasets.synthetic.eye_patches.persons import (
     session_numbers,
 )
 from site_agent.datasets.synthetic.eye_patches.rendering import EyeFrames, render_patches
+from site_agent.datasets.synthetic.settings import Drawing
 from site_agent.errors import InvalidInputError
 from site_agent.settings import Settings
 from site_agent.work import Progress, no_progress
@@ -80,25 +81,17 @@ def render_person(settings: RenderSettings, number: int) -> records.GazeSamples:
 
 
 def write_eye_dataset(
-    folder: Path | str,
-    settings: RenderSettings = RenderSettings(),
-    progress: Progress = no_progress,
-) -> tuple[Path, int]:
-    """Render a data set into a folder in the generic layout; the same settings, the same bytes.
-
-    Returns
-    -------
-    table : Path
-    count : int
-        Number of samples.
-    """
+    folder: Path, settings: RenderSettings = RenderSettings(), progress: Progress = no_progress
+) -> Drawing:
+    """Render a data set into a folder in the generic layout; the same settings, the same bytes."""
 
     def rendered() -> Iterator[records.GazeSamples]:
         for position, number in enumerate(settings.numbers):
             progress(position / settings.persons, f"person {number}")
             yield render_person(settings, number)
 
-    return write_samples(Path(folder), rendered())
+    table, samples = write_samples(folder, rendered())
+    return Drawing(table, {"persons": settings.persons, "samples": samples})
 
 
 def _rendered_sessions(settings: RenderSettings, number: int) -> Iterator[records.GazeSamples]:

@@ -50,9 +50,9 @@ def test_the_same_settings_give_the_same_bytes(persons: list[GazeSamples], tmp_p
     few = RenderSettings(persons=2, frames_per_person=10, both_eyes=True, skews=Skews(amount=1))
     contents = []
     for name in ("one", "two"):
-        table, count = write_eye_dataset(tmp_path / name, few)
-        assert count == 40
-        files = [table, *sorted(table.parent.glob("images/*/*.png"))]
+        drawn = write_eye_dataset(tmp_path / name, few)
+        assert drawn.counts["samples"] == 40
+        files = [drawn.path, *sorted(drawn.path.parent.glob("images/*/*.png"))]
         contents.append([file.read_bytes() for file in files])
     assert contents[0] == contents[1]
     assert check_gaze([tmp_path / "one"]) == []

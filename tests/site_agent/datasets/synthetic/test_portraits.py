@@ -30,10 +30,11 @@ from site_agent.datasets.synthetic.portraits import (
     face_box,
 )
 from site_agent.datasets.synthetic.rendering import Light, paint_head
-from site_agent.datasets.synthetic.settings import VideoDrawing
+from site_agent.datasets.synthetic.settings import FaceDrawing, VideoDrawing
 from site_agent.datasets.synthetic.sites import SITE_STYLES, write_face_dataset
-from site_agent.datasets.synthetic.videos import Film, VideoScene, write_blink_video
+from site_agent.datasets.synthetic.videos import Film, write_blink_video
 from site_agent.errors import InvalidInputError
+from tests.site_agent.face_data import draw_faces
 
 
 @dataclass(frozen=True, eq=False)
@@ -189,7 +190,7 @@ def test_stock_detector_finds_most_and_boxes_agree() -> None:
 
 
 def draw(folder: Path, glasses: float) -> FaceDataset:
-    xml = write_face_dataset(folder, 12, 12, 3, image_size=(160, 160), glasses=glasses)
+    xml = draw_faces(folder, 12, 12, 3, glasses=glasses)
     return read_imglab_xml(xml)
 
 
@@ -220,9 +221,8 @@ def truth_of(xml: Path) -> list[dict[str, str]]:
 
 def test_writes_a_sound_data_set_with_its_truth(tmp_path: Path) -> None:
     seen: list[float] = []
-    xml = write_face_dataset(
-        tmp_path / "new", 6, 3, 1, first_person=20, progress=lambda part, _: seen.append(part)
-    )
+    settings = FaceDrawing(images=6, persons=3, first_person=20, seed=1)
+    xml = write_face_dataset(tmp_path / "new", settings, lambda part, _: seen.append(part)).path
     assert seen == sorted(seen)
     assert seen[-1] == 1.0
     dataset = read_imglab_xml(xml)
@@ -240,9 +240,9 @@ def test_writes_a_sound_data_set_with_its_truth(tmp_path: Path) -> None:
 
 
 def test_same_seed_same_files_other_seed_others(tmp_path: Path) -> None:
-    first = write_face_dataset(tmp_path / "a", 3, 3, 5)
-    again = write_face_dataset(tmp_path / "b", 3, 3, 5)
-    other = write_face_dataset(tmp_path / "c", 3, 3, 6)
+    first = draw_faces(tmp_path / "a", 3, 3, 5)
+    again = draw_faces(tmp_path / "b", 3, 3, 5)
+    other = draw_faces(tmp_path / "c", 3, 3, 6)
     assert first.read_bytes() == again.read_bytes()
     assert truth_of(first) == truth_of(again)
     digests = [dataset_digest(read_imglab_xml(xml)) for xml in (first, again, other)]
@@ -251,7 +251,7 @@ def test_same_seed_same_files_other_seed_others(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("style", SITE_STYLES)
 def test_sites_differ(tmp_path: Path, style: str) -> None:
-    xml = write_face_dataset(tmp_path, 12, 12, style=style, name=style, image_size=(96, 96))
+    xml = draw_faces(tmp_path, 12, 12, style=style, name=style, size=(96, 96))
     rows = truth_of(xml)
     ages = [row["age_group"] for row in rows]
     with Image.open(xml.parent / rows[0]["file"]) as picture:
@@ -262,8 +262,8 @@ def test_sites_differ(tmp_path: Path, style: str) -> None:
 
 
 def test_an_unknown_style_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InvalidInputError, match="no site style 'moon'; there are: mixed"):
-        write_face_dataset(tmp_path, 1, style="moon")
+    with pytest.raises(InvalidInputError, match="style is 'moon', expected one of mixed, "):
+        draw_faces(tmp_path, 1, style="moon")
     assert not list(tmp_path.iterdir())
 
 
@@ -280,7 +280,9 @@ def decoded(path: Path) -> tuple[np.ndarray, list[np.ndarray]]:
 
 def test_video_truth_and_pixels_agree(tmp_path: Path) -> None:
     blinks = [Blink(0.5, 0.6, 0.8), Blink(1.2, 1.3, 1.5, 0.6)]
-    truth = write_blink_video(tmp_path / "v.mp4", 2.0, 30, 1, 4, blinks=blinks, size=(320, 240))
+    settings = VideoDrawing(seconds=2.0, size=(320, 240), seed=1)
+    drawn = write_blink_video(tmp_path / "v.mp4", settings, subject=4, blinks=blinks)
+    truth = drawn.files["truth"]
     content = json.loads(truth.read_text())
     assert truth.name == "v_truth.json"
     assert content["video"] == "v.mp4"
@@ -301,9 +303,15 @@ def test_video_truth_and_pixels_agree(tmp_path: Path) -> None:
 
 
 def test_variable_frame_rate_and_lost_frames_are_real(tmp_path: Path) -> None:
-    truth = write_blink_video(
-        tmp_path / "v.mp4", 3.0, 25, 2, variable_frame_rate=True, lost_frames=0.2, size=(192, 128)
+    settings = VideoDrawing(
+        seconds=3.0,
+        frame_rate_hz=25.0,
+        size=(192, 128),
+        variable_frame_rate=True,
+        lost_frames=0.2,
+        seed=2,
     )
+    truth = write_blink_video(tmp_path / "v.mp4", settings).files["truth"]
     times, _ = decoded(tmp_path / "v.mp4")
     stated = np.array([float(row["timestamp_s"]) for row in rows_of(truth)])
     assert 45 <= len(times) < 75
@@ -313,20 +321,19 @@ def test_variable_frame_rate_and_lost_frames_are_real(tmp_path: Path) -> None:
 
 
 def test_same_seed_same_video(tmp_path: Path) -> None:
-    made = [
-        write_blink_video(tmp_path / name / "v.mp4", 0.5, 20, 3, size=(128, 96)) for name in "ab"
-    ]
-    assert made[0].read_bytes() == made[1].read_bytes()
-    first, second = (decoded(truth.with_name("v.mp4"))[1] for truth in made)
+    settings = VideoDrawing(seconds=0.5, frame_rate_hz=20.0, size=(128, 96), seed=3)
+    made = [write_blink_video(tmp_path / name / "v.mp4", settings) for name in "ab"]
+    assert len({drawn.files["truth"].read_bytes() for drawn in made}) == 1
+    first, second = (decoded(drawn.path)[1] for drawn in made)
     assert all(np.array_equal(a, b) for a, b in zip(first, second, strict=True))
 
 
 def test_a_film_shows_each_moment_as_a_portrait_does() -> None:
     """Nothing kept between frames may be seen: neither old lids nor traces of the head."""
-    scene = VideoScene(camera=Camera(blur_px=0.6, noise=0.0))
+    camera, light = Camera(blur_px=0.6, noise=0.0), Light()
     someone, size = person(3), (160, 120)
     room = background(np.random.default_rng(1), size, "room")
-    film = Film(room, scene.camera, np.random.default_rng(2))
+    film = Film(room, camera, np.random.default_rng(2))
     kept = paint_head(someone, Expression(), 24.0)
     for closure, yaw_deg, x, gaze in (
         (0.0, 0.0, 80.0, (0.0, 0.0)),
@@ -344,10 +351,10 @@ def test_a_film_shows_each_moment_as_a_portrait_does() -> None:
             closure_right=closure,
             gaze=gaze,
         )
-        picture, ears = film.take(moment, kept, scene.light)
+        picture, ears = film.take(moment, kept, light)
         alone = room.copy()
-        landmarks = draw_portrait(alone, moment, scene.light, with_body=False)
-        expected = expose(alone, scene.camera, np.random.default_rng(0))
+        landmarks = draw_portrait(alone, moment, light, with_body=False)
+        expected = expose(alone, camera, np.random.default_rng(0))
         assert np.abs(picture.astype(int) - expected).max() <= 1, (closure, yaw_deg, x)
         assert ears == eye_aspect_ratios(landmarks)
 

@@ -31,7 +31,7 @@ SHORT = GazeSettings(epochs=3, threads=1, device="cpu", batch_size=16)
 @pytest.fixture(scope="module")
 def eyes(tmp_path_factory: pytest.TempPathFactory) -> GazeDataset:
     settings = RenderSettings(3, 30, (2, 3), skews=Skews(amount=1.0))
-    table, _ = write_eye_dataset(tmp_path_factory.mktemp("eyes"), settings)
+    table = write_eye_dataset(tmp_path_factory.mktemp("eyes"), settings).path
     return open_gaze(table)
 
 
@@ -163,7 +163,7 @@ def test_what_cannot_be_trained_is_refused(eyes: GazeDataset, tmp_path: Path) ->
     with pytest.raises(TrainingFailedError, match="lower the learning rate"):
         train_gaze(eyes, output, wild)
     settings = RenderSettings(1, 2, (2, 2), skews=Skews(amount=1.0))
-    table, _ = write_eye_dataset(tmp_path / "few", settings)
+    table = write_eye_dataset(tmp_path / "few", settings).path
     with pytest.raises(TrainingDataError, match="has 1 samples to train on"):
         train_gaze(open_gaze(table), output)
 
@@ -172,9 +172,8 @@ def test_what_cannot_be_trained_is_refused(eyes: GazeDataset, tmp_path: Path) ->
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="torch finds no CUDA device")
 @pytest.mark.parametrize("architecture", GAZE_ARCHITECTURES)
 def test_a_network_is_trained_on_cuda(architecture: str, tmp_path: Path) -> None:
-    table, _ = write_eye_dataset(
-        tmp_path / "eyes", RenderSettings(3, 60, (2, 3), skews=Skews(amount=1.0))
-    )
+    drawing = RenderSettings(3, 60, (2, 3), skews=Skews(amount=1.0))
+    table = write_eye_dataset(tmp_path / "eyes", drawing).path
     settings = GazeSettings(architecture=architecture, epochs=6, device="cuda", batch_size=16)
 
     def progress(_share: float | None, text: str) -> None:
