@@ -7,8 +7,8 @@ each annotated blink: found when an onset-to-peak interval lies within 8 frames)
 (``NAME_blinks.json``, annotated intervals: found when intersection over union exceeds 0.2; blinks
 outside ``annotated_frames`` count neither way). Every event counts, blink or closure, one to
 one. Printed are the shipped coefficients on all recordings; the coefficients fitted without the
-recording that they are measured on (leave one recording out); two plain rules for comparison, the
-better of their thresholds chosen in the same way; and slow closures and open eyes that are drawn.
+recording that they are measured on (leave one recording out); and slow closures and open eyes that
+are drawn.
 
 ``--fit`` prints the coefficients to ship. The exit status is 1 where F1 without the recording
 measured is too low, or a drawn closure is missed, added or of the wrong kind, or one of 20 is late.
@@ -18,14 +18,13 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
 import numpy as np
-from scipy.signal import find_peaks
 
 from site_agent.datasets.synthetic.eyes import closure_curve, random_blinks
 from site_agent.eyeblink.blinks import likelihood
@@ -238,48 +237,6 @@ def leave_one_out(recordings: Sequence[AnnotatedTrace]) -> dict[str, tuple[float
     }
 
 
-def prominence_events(trace: EyeTrace, least_share: float) -> list[Event]:
-    """Find blinks by a plain rule: a dip with a prominence of a share of the range of EAR."""
-    known = np.flatnonzero(np.isfinite(trace.ear))
-    ear = np.interp(np.arange(len(trace.ear)), known, trace.ear[known])
-    low, high = np.percentile(ear, [0.5, 98.0])
-    rate_hz = trace.frame_rate_hz
-    peaks, properties = find_peaks(
-        -ear,
-        prominence=least_share * (high - low),
-        wlen=int(2.0 * rate_hz),
-        width=0,
-        rel_height=0.7,
-        distance=max(1, round(0.15 * rate_hz)),
-    )
-    edges = zip(properties["left_ips"], peaks, properties["right_ips"], strict=True)
-    return [(left / rate_hz, peak / rate_hz, right / rate_hz) for left, peak, right in edges]
-
-
-def choose_without_each(
-    recordings: Sequence[AnnotatedTrace],
-    rule: Callable[[EyeTrace, float], list[Event]],
-    values: Sequence[float],
-) -> dict[str, BlinkMatch]:
-    """Match each recording by a rule with the threshold chosen on the other ones."""
-    matches = {
-        value: {
-            recording.name: recording.match(rule(recording.trace, value))
-            for recording in recordings
-        }
-        for value in values
-    }
-    chosen = {}
-    for left_out in recordings:
-        others = [recording.name for recording in recordings if recording is not left_out]
-
-        def f1_of(value: float, others: Sequence[str] = others) -> float:
-            return Counts.of([matches[value][name] for name in others]).f1
-
-        chosen[left_out.name] = matches[max(values, key=f1_of)][left_out.name]
-    return chosen
-
-
 def show(
     title: str, recordings: Sequence[AnnotatedTrace], matches: Mapping[str, BlinkMatch]
 ) -> dict[str, float]:
@@ -439,9 +396,6 @@ def main() -> None:
         values = fit_logistic(recordings + drawn_sessions())
         print("BLINK_COEFFICIENTS =", tuple(round(value, 3) for value in values))
         return
-    shares = np.arange(0.1, 0.9, 0.025)
-    matches = choose_without_each(recordings, prominence_events, [float(share) for share in shares])
-    show("a plain prominence threshold, chosen on the other recordings:", recordings, matches)
     shipped = {
         recording.name: recording.match(found_events(recording.trace)) for recording in recordings
     }

@@ -4,8 +4,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import Connection, insert
 
 from pool_server.database.engine import Database
+from pool_server.database.records import (
+    ModelRecord,
+    ModelVersionRecord,
+    ParentRecord,
+    SiteRecord,
+    TokenRecord,
+)
 from pool_server.database.schema import upgrade_database
 from pool_server.http.identity import Caller
 from pool_server.lineage.family import trace_lineage
@@ -13,7 +21,6 @@ from pool_server.registry.service import resolve_version
 from pool_server.settings import PoolSettings
 from pool_server.wire.models import LineageResponse
 from pool_server.wire.names import ModelAddress
-from tests.benchmarks.large_pool import fill_pool
 from tests.pool_server.model_files import network_bytes, sha256
 from tests.pool_server.pool_driver import PoolDriver, upload
 from tests.pool_server.statements import recorded_statements
@@ -84,12 +91,51 @@ def test_contradictory_recipes_end_the_walk_too(pool: PoolDriver) -> None:
     assert {node["digest"] for node in tree["nodes"]} == {sha256(first), sha256(second)}
 
 
+def add_tree(connection: Connection, size: int) -> None:
+    """Add versions ``kin/merged@1`` to ``@size``; each merges the next two of the ones below it."""
+    digests = [f"{number:064x}" for number in range(size, 0, -1)]
+    connection.execute(insert(SiteRecord), {"name": "kin", "display_name": "kin", "contact": ""})
+    token = {"id": "0" * 32, "site_id": 1, "name": "kin", "role": "contributor"}
+    connection.execute(insert(TokenRecord), token | {"pool_wide": False, "secret_hash": b"0"})
+    connection.execute(insert(ModelRecord), {"site_id": 1, "name": "merged", "kind": "network"})
+    version = {
+        "model_id": 1,
+        "size_bytes": 1,
+        "kind": "network",
+        "format": "safetensors",
+        "file_name": "merged.safetensors",
+        "state": "available",
+        "fingerprint": {},
+        "created_by": "kin",
+        "token_id": token["id"],
+    }
+    connection.execute(
+        insert(ModelVersionRecord),
+        [version | {"number": int(digest, 16), "digest": digest} for digest in reversed(digests)],
+    )
+    edge = {"weight": 1.0, "method": "fedavg"}
+    edges = [
+        edge
+        | {
+            "version_id": size - child,
+            "position": position,
+            "child_digest": digests[child],
+            "parent_digest": digests[parent],
+        }
+        for child in range(size)
+        for position, parent in enumerate((2 * child + 1, 2 * child + 2))
+        if parent < size
+    ]
+    connection.execute(insert(ParentRecord), edges)
+
+
 def test_a_thousand_ancestors_need_a_fixed_number_of_queries(tmp_path: Path) -> None:
     settings = PoolSettings(data_folder=tmp_path)
     upgrade_database(settings)
     database = Database.open(settings)
     with database.writing_engine.begin() as connection:
-        youngest = ModelAddress.parse(fill_pool(connection, 1001).youngest)
+        add_tree(connection, 1001)
+    youngest = ModelAddress.parse("kin/merged@1001")
     with database.read() as session, recorded_statements(database.engine) as statements:
         version = resolve_version(session, ADMIN, youngest.site, youngest.name, youngest.reference)
         statements.clear()
