@@ -1,4 +1,4 @@
-"""A proxy in front of an S3 server that damages its answers, as networks and servers do."""
+"""A proxy in front of a server that damages its answers, as networks and servers do."""
 
 import http.client
 import re
@@ -13,7 +13,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 @dataclass
 class Answer:
-    """An answer of the S3 server on its way to the pool."""
+    """An answer of the server on its way to the client."""
 
     status: int
     headers: list[tuple[str, str]]
@@ -112,6 +112,10 @@ class FaultyProxy:
         self._server.shutdown()
         self._server.server_close()
 
+    def receive(self, _head: str, path: str, body: bytes) -> tuple[str, bytes] | Answer:
+        """Return path and body to pass on, or an answer for which the server is not asked."""
+        return path, body
+
     def fault_of(self, method: str, path: str) -> Fault | None:
         parts = urlsplit(path)
         places = re.findall(r"/(uploads|blobs|verified|published|probe)", parts.path)
@@ -136,8 +140,10 @@ class _Handler(BaseHTTPRequestHandler):
     proxy: FaultyProxy
 
     def handle_any(self) -> None:
-        body = self._read_body()
-        fault = self.proxy.fault_of(self.command, self.path)
+        head = f"{self.command} {self.path}\n{self.headers}"
+        received = self.proxy.receive(head, self.path, self._read_body())
+        path = self.path if isinstance(received, Answer) else received[0]
+        fault = self.proxy.fault_of(self.command, path)
         if fault is reset:
             linger = struct.pack("ii", 1, 0)
             self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
@@ -148,7 +154,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.proxy.released.wait(60)
             self.close_connection = True
             return
-        answer = self._ask(body)
+        answer = received if isinstance(received, Answer) else self._ask(*received)
         damaged = answer if fault is None else fault(answer)
         assert damaged is not None
         self._send(damaged)
@@ -161,12 +167,13 @@ class _Handler(BaseHTTPRequestHandler):
             self.end_headers()
         return self.rfile.read(int(self.headers.get("Content-Length", 0)))
 
-    def _ask(self, body: bytes) -> Answer:
+    def _ask(self, path: str, body: bytes) -> Answer:
         target = urlsplit(self.proxy.target)
         far = http.client.HTTPConnection(target.hostname or "", target.port, timeout=120)
         try:
-            headers = {k: v for k, v in self.headers.items() if k.lower() != "expect"}
-            far.request(self.command, self.path, body or None, headers)
+            left_out = {"expect", "content-length"}
+            headers = {k: v for k, v in self.headers.items() if k.lower() not in left_out}
+            far.request(self.command, path, body or None, headers)
             answer = far.getresponse()
             kept = [
                 (name, value)

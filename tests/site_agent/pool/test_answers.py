@@ -1,12 +1,11 @@
 """Answers that are truthful, but about another subject than the request."""
 
 import gzip
-import threading
 from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from contextlib import closing
+from dataclasses import dataclass, field
 from pathlib import Path
 
-import httpx
 import pytest
 
 from aggregators.formats import write_model
@@ -16,12 +15,14 @@ from site_agent.pool.client import ModelQuery
 from site_agent.pool.signing import create_key
 from site_agent.pool.storage_connection import MOST_ANSWER_BYTES
 from tests.aggregators.small_models import make_detector
+from tests.pool_server.storage.faulty_s3 import Answer, Fault, FaultyProxy
 from tests.site_agent.live_pool import LivePool, live_pool
 
 MODELS = "/api/v1/models"
 
 
-class LyingPool(ThreadingHTTPServer):
+@dataclass
+class LyingPool(FaultyProxy):
     """Stands before a real pool and alters requests to it as `instead` says.
 
     Attributes
@@ -29,44 +30,23 @@ class LyingPool(ThreadingHTTPServer):
     instead : dict of str to str
         Replacements in the path and the body of a request.
     changed : callable
-        Given the path and the body of an answer, returns headers and the body to send.
+        Given the body of an answer, returns headers and the body to send.
     """
 
-    def __init__(self, pool: LivePool) -> None:
-        super().__init__(("127.0.0.1", 0), _Relay)
-        self.pool = httpx.Client(base_url=pool.url, timeout=540)
-        self.instead: dict[str, str] = {}
-        self.changed: Callable[[str, bytes], tuple[dict[str, str], bytes]] = lambda _, body: (
-            {},
-            body,
-        )
+    instead: dict[str, str] = field(default_factory=dict)
+    changed: Callable[[bytes], tuple[dict[str, str], bytes]] = lambda body: ({}, body)
 
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_port}"
+    def receive(self, _head: str, path: str, body: bytes) -> tuple[str, bytes]:
+        for asked, other in self.instead.items():
+            path, body = path.replace(asked, other), body.replace(asked.encode(), other.encode())
+        return path, body
 
+    def fault_of(self, _method: str, _path: str) -> Fault:
+        return self.change
 
-class _Relay(BaseHTTPRequestHandler):
-    server: LyingPool
-
-    def do_GET(self) -> None:
-        path = self.path
-        asked_body = self.rfile.read(int(self.headers.get("Content-Length", "0"))).decode()
-        for asked, other in self.server.instead.items():
-            path, asked_body = path.replace(asked, other), asked_body.replace(asked, other)
-        kept = {name: self.headers.get(name, "") for name in ("Authorization", "Content-Type")}
-        answer = self.server.pool.request(self.command, path, headers=kept, content=asked_body)
-        headers, body = self.server.changed(path, answer.content)
-        self.send_response(answer.status_code)
-        for name, value in (headers | {"Content-Length": str(len(body))}).items():
-            self.send_header(name, value)
-        self.end_headers()
-        self.wfile.write(body)
-
-    do_POST = do_GET  # noqa: N815 - the name is that of the library
-
-    def log_message(self, *_: object) -> None:
-        return
+    def change(self, answer: Answer) -> Answer:
+        headers, body = self.changed(answer.body)
+        return Answer(answer.status, [*headers.items()], body)
 
 
 @pytest.fixture(scope="module")
@@ -88,13 +68,8 @@ def honest(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LivePool]:
 
 @pytest.fixture
 def liar(honest: LivePool) -> Iterator[LyingPool]:
-    with LyingPool(honest) as server:
-        thread = threading.Thread(target=server.serve_forever, daemon=True)
-        thread.start()
+    with closing(LyingPool(honest.url)) as server:
         yield server
-        server.shutdown()
-        thread.join()
-        server.pool.close()
 
 
 @pytest.fixture
@@ -158,9 +133,9 @@ def test_other_answers_are_compared_too(client: PoolClient, liar: LyingPool) -> 
 
 def test_compressed_and_endless_answers_are_refused(client: PoolClient, liar: LyingPool) -> None:
     blank = bytes(MOST_ANSWER_BYTES + 1)
-    liar.changed = lambda *_: ({"Content-Encoding": "gzip"}, gzip.compress(blank))
+    liar.changed = lambda _: ({"Content-Encoding": "gzip"}, gzip.compress(blank))
     with pytest.raises(PoolAnswerError, match=r"compressed answer \(gzip\)"):
         client.whoami()
-    liar.changed = lambda *_: ({}, blank)
+    liar.changed = lambda _: ({}, blank)
     with pytest.raises(PoolAnswerError, match="more than 67,108,864 bytes"):
         client.whoami()

@@ -1,14 +1,11 @@
 """The pool from Python, where its storage takes and gives the bytes itself."""
 
 import hashlib
-import http.client
 import threading
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import dataclass
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import pytest
 
@@ -17,6 +14,7 @@ from site_agent.errors import DigestMismatchError, PoolRefusedRequestError, Pool
 from site_agent.pool.cache import ModelCache
 from tests.pool_server.model_files import network_bytes
 from tests.pool_server.pool_driver import PoolDriver, pool_in_thread
+from tests.pool_server.storage.faulty_s3 import Answer, Fault, FaultyProxy, error_answer
 from tests.pool_server.swift_server import S3Server
 from tests.shared_servers import shared_swift
 from tests.site_agent.live_pool import UnreliableLine
@@ -26,7 +24,8 @@ ENTRIES = 375_000  # 1.5 MB, in 6 parts
 PART_BYTES = 256 * 1024
 
 
-class StorageRelay(ThreadingHTTPServer):
+@dataclass
+class StorageRelay(FaultyProxy):
     """Passes requests on to an S3 server, but the first of them, as a test wants it.
 
     Attributes
@@ -39,22 +38,24 @@ class StorageRelay(ThreadingHTTPServer):
         Heads of the requests, without their bytes.
     """
 
-    daemon_threads = True
+    refusals: list[int] = field(default_factory=list)
+    damages: int = 0
+    heads: list[str] = field(default_factory=list)
+    lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def __init__(self, target_url: str) -> None:
-        super().__init__(("127.0.0.1", 0), RelayHandler)
-        self.target = urlsplit(target_url).netloc
-        self.refusals: list[int] = []
-        self.damages = 0
-        self.heads: list[str] = []
-        self.lock = threading.Lock()
+    def receive(self, head: str, path: str, body: bytes) -> tuple[str, bytes] | Answer:
+        with self.lock:
+            self.heads.append(head)
+            refusal = self.refusals.pop(0) if self.refusals else None
+        if refusal is not None:
+            return error_answer(refusal, "Refused")
+        return path, self.damaged(body)
 
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_port}"
+    def fault_of(self, method: str, _path: str) -> Fault | None:
+        return self.damage_content if method == "GET" else None
 
-    def handle_error(self, *_: object) -> None:
-        """Say nothing: lines are cut here on purpose."""
+    def damage_content(self, answer: Answer) -> Answer:
+        return replace(answer, body=self.damaged(answer.body)) if answer.status < 300 else answer
 
     def damaged(self, content: bytes) -> bytes:
         with self.lock:
@@ -62,52 +63,6 @@ class StorageRelay(ThreadingHTTPServer):
                 return content
             self.damages -= 1
         return bytes([content[0] ^ 1]) + content[1:]
-
-
-class RelayHandler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    server: StorageRelay
-
-    def do_PUT(self) -> None:
-        self._relay()
-
-    def do_GET(self) -> None:
-        self._relay()
-
-    def _relay(self) -> None:
-        relay = self.server
-        content = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-        with relay.lock:
-            relay.heads.append(f"{self.command} {self.path}\n{self.headers}")
-            refusal = relay.refusals.pop(0) if relay.refusals else None
-        if refusal is not None:
-            self._answer(refusal, {}, b"<Error><Code>Refused</Code></Error>")
-            return
-        with closing(http.client.HTTPConnection(relay.target, timeout=540)) as connection:
-            connection.putrequest(
-                self.command, self.path, skip_host=True, skip_accept_encoding=True
-            )
-            for name, value in self.headers.items():
-                connection.putheader(name, value)
-            connection.endheaders(relay.damaged(content))
-            with connection.getresponse() as answer:
-                body = answer.read()
-        is_content = self.command == "GET" and answer.status < 300
-        self._answer(
-            answer.status, dict(answer.headers), relay.damaged(body) if is_content else body
-        )
-
-    def _answer(self, status: int, headers: dict[str, str], body: bytes) -> None:
-        self.send_response(status)
-        for name, value in headers.items():
-            if name.lower() not in {"content-length", "connection", "date"}:
-                self.send_header(name, value)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_: object) -> None:
-        return
 
 
 @dataclass
@@ -129,8 +84,7 @@ class FarPool:
 @pytest.fixture(scope="module")
 def far_pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FarPool]:
     s3 = shared_swift()
-    with StorageRelay(s3.endpoint_url) as relay, UnreliableLine(relay.url) as storage_line:
-        threading.Thread(target=relay.serve_forever, daemon=True).start()
+    with closing(StorageRelay(s3.endpoint_url)) as relay, UnreliableLine(relay.url) as storage_line:
         bucket = s3.make_bucket("pool")
         settings = s3.pool_settings(bucket, s3_public_endpoint_url=storage_line.url)
         with (
@@ -138,7 +92,6 @@ def far_pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FarPool]:
             UnreliableLine(driver.url) as line,
         ):
             yield FarPool(driver, line, storage_line, relay, s3, bucket)
-        relay.shutdown()
 
 
 @pytest.fixture
