@@ -1,7 +1,7 @@
 """The client runs on Linux, macOS and Windows, as far as Linux can show it.
 
 The site's side (cli, site_agent, aggregators, pool_server.wire) is imported without the modules and
-functions that Windows lacks; `test_types` lets mypy read it as on Windows and macOS.
+functions that Windows lacks; mypy reads it as on Windows and macOS, too.
 """
 
 import json
@@ -95,3 +95,20 @@ def test_the_commands_of_the_hosted_workflow_run(tmp_path: Path) -> None:
     )
     assert process.returncode == 0, process.stdout + process.stderr
     assert (tmp_path / "blinks" / "blinks.csv").is_file()
+
+
+def require_right_types(*arguments: str) -> None:
+    command = [sys.executable, "-m", "mypy", *arguments]
+    checked = subprocess.run(command, cwd=PROJECT_ROOT, capture_output=True, text=True, check=False)
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+
+
+def test_types_are_right() -> None:
+    require_right_types()
+
+
+@pytest.mark.parametrize("platform", ["win32", pytest.param("darwin", marks=pytest.mark.slow)])
+def test_types_are_right_on_other_platforms(platform: str) -> None:
+    cache = f".mypy_cache/{platform}"
+    packages = [word for package in CLIENT for word in ("-p", package)]
+    require_right_types("--platform", platform, "--cache-dir", cache, *packages)

@@ -115,7 +115,15 @@ class AnnotationFormatLaws:
         assert messages
         assert all(file.name in message for message in messages)
 
-    @pytest.mark.parametrize("content", [b"", b"\x00" * 64, b"neither this nor that\n"])
+    @pytest.mark.parametrize(
+        "content",
+        [
+            b"",
+            b"\x00" * 64,
+            b"neither this nor that\n",
+            b"<?xml version='1.0' encoding='no-such'?><dataset/>",
+        ],
+    )
     def test_other_contents_are_refused(self, written: Path, content: bytes) -> None:
         file = next(written.glob("*.pts")) if written.is_dir() else written
         file.write_bytes(content)

@@ -101,23 +101,6 @@ def test_a_download_overwrites_nothing_else(member: Run, here: Path) -> None:
     assert sorted(path.name for path in here.iterdir()) == ["mine.svm", "models", "precious.svm"]
 
 
-def test_what_is_not_there_is_code_4(member: Run, here: Path) -> None:
-    for arguments in (
-        ("download", "site-a/nothing"),
-        ("models", "info", "site-z/nothing"),
-        ("merge", "mwma", "site-a/nothing", "site-a/nothing"),
-    ):
-        assert member(*arguments, "--json").code == 4, arguments
-    assert list(here.iterdir()) == []
-
-
-def test_what_is_not_allowed_is_code_3(member: Run, here: Path) -> None:
-    model = here / "mine.svm"
-    write_model(make_detector(3), model)
-    assert member("upload", model, "--name", "site-b/theirs", "--json").code == 3
-    assert member("admin", "sites", "create", "another", "--json").error["code"] == "forbidden"
-
-
 def test_a_stranger_file_is_refused_before_anything_is_sent(member: Run, here: Path) -> None:
     stranger = here / "letter.dat"
     stranger.write_text("Dear colleague" * 50)
@@ -273,12 +256,6 @@ def test_a_merge_replaces_no_other_model(member: Run, here: Path) -> None:
     alone = member(*replay, "--without", first["recipe"]["inputs"][0]["digest"], "-o", "m.dat")
     assert alone.code == 7
     assert member(*arguments, "--force").data["digest"] != first["digest"]
-
-
-def test_inspecting(member: Run, here: Path) -> None:
-    write_model(make_detector(30), here / "a.svm")
-    data = member("inspect", "a.svm", "--json").data
-    assert data["fingerprint"]["window_width_px"] == 80
 
 
 def test_the_cache_commands(member: Run, here: Path) -> None:

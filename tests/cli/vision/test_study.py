@@ -92,18 +92,6 @@ def test_an_interrupted_study_goes_on_and_can_be_repeated(
     assert digests_in(study / "again") == digests_in(study)
 
 
-def test_a_plan_is_told_and_nothing_written(
-    faces: dict[str, Path], tmp_path: Path, poolctl: Run
-) -> None:
-    study = tmp_path / "study"
-    settings = (f"--set=test={faces['test']}", "--set=sites=2")
-    arguments = ("study", "landmarks", faces["all"], *settings, "-o", study, "--dry-run")
-    plan = poolctl(*arguments, "--json").data
-    assert "CASCADE(P1+P2)" in [run["model"] for run in plan["runs"]]
-    assert f"would do {len(plan['runs'])} runs" in poolctl(*arguments).out
-    assert not study.exists()
-
-
 def test_mistakes_are_told_before_anything_is_done(
     faces: dict[str, Path], tmp_path: Path, poolctl: Run
 ) -> None:

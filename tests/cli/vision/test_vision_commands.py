@@ -50,14 +50,6 @@ def landmarks(faces: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return model
 
 
-def test_what_is_wrong_with_a_data_set_is_code_5(faces: Path, tmp_path: Path, poolctl: Run) -> None:
-    broken = tmp_path / "broken.xml"
-    broken.write_text(faces.read_text())
-    poolctl("dataset", "check", broken, "--json").fails(5, "broken.xml, line")
-    broken.write_text("<dataset><images>")
-    assert poolctl("dataset", "check", broken, "--json").error["code"] == "annotation_file"
-
-
 def test_training_says_what_it_did(faces: Path, tmp_path: Path, poolctl: Run) -> None:
     arguments = ("train", "hog-svm", faces, "-o", tmp_path / "face.svm", "--set=epsilon=0.5")
     arguments = (*arguments, "--json")

@@ -14,7 +14,7 @@ from pool_server.wire.merges import recipe_digest
 from pool_server.wire.signatures.keys import PrivateKey
 from tests.pool_server.conftest import OpenPool
 from tests.pool_server.merges.merge_driver import OVER, ask, landmark_bytes, recipe_of, wait_for
-from tests.pool_server.people.users.test_users import join
+from tests.pool_server.people.test_people import join
 from tests.pool_server.pool_driver import PoolDriver, error_of, pool_in_process, upload
 from tests.pool_server.rounds.round_driver import (
     SITES,

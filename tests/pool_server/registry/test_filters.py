@@ -49,21 +49,10 @@ def test_values_may_contain_anything_after_the_first_equals_sign() -> None:
     assert read_merge_key("m:k:1") == MergeKey("m", "k:1")
 
 
-@given(st.sampled_from(["created", "-created"]), st.integers(min_value=1, max_value=2**53))
-def test_cursors_by_age_come_back(word: str, version_id: int) -> None:
-    order, position = Order.parse(word), Position(version_id, version_id)
-    assert order.read_cursor(order.write_cursor(position)) == position
-
-
 @given(st.floats(allow_nan=False, allow_infinity=False), st.integers(1, 2**53))
 def test_cursors_by_metric_come_back(value: float, version_id: int) -> None:
     order, position = Order.parse("-metric.mean_error"), Position(value, version_id)
     assert order.read_cursor(order.write_cursor(position)) == position
-
-
-@given(st.integers(min_value=1, max_value=10**18 - 1))
-def test_a_cursor_holds_its_row(row: int) -> None:
-    assert read_cursor(write_cursor(row)) == row
 
 
 @given(st.text(max_size=60))

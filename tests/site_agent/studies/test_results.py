@@ -1,14 +1,24 @@
-"""Studies' SQL beyond SQLite, and the studies of cross-encoders and split training."""
+"""Tables and verdicts of studies: gaze, split training, privacy."""
 
+import csv
+import json
 import math
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from PIL import Image
 
+from site_agent.datasets.gaze.generic_layout import write_samples
 from site_agent.settings import with_values
 from site_agent.studies.cross_encoder import _left_out
+from site_agent.studies.engine import Conduct, StudyResults, hold_study
+from site_agent.studies.eyes import open_data
 from site_agent.studies.protocol_file import read_protocol
 from site_agent.studies.results import Results
+from site_agent.studies.split import split_plan
+from tests.site_agent.federated.small_sites import samples_at
 from tests.site_agent.studies.drawn_results import results_of, table_of
 
 
@@ -120,3 +130,164 @@ def test_heads_from_shots_of_another_person_have_a_table_of_their_own() -> None:
     assert others["BYOL, centralised"]["error_deg"] == pytest.approx(
         same["BYOL, centralised"]["error_deg"] + 4
     )
+
+
+SPLIT_PROTOCOL = read_protocol("split")
+
+
+def test_a_study_is_done_once_and_shows_every_method(tmp_path: Path) -> None:
+    data = tmp_path / "gaze"
+    data.mkdir()
+    write_samples(data, [samples_at(number, 10) for number in range(6)])
+    methods = ("mean-gaze", "fedavg", "v1")
+    sizes: dict[str, Any] = {
+        "methods": list(methods), "rounds": 1, "folds": 1, "levels": [0.0], "passes": 1,
+        "learning_rate": 0.002,
+    }  # fmt: skip
+    settings = with_values(SPLIT_PROTOCOL.quick, sizes)
+    arguments = (
+        SPLIT_PROTOCOL,
+        tmp_path / "study",
+        open_data([data]),
+        settings,
+        Conduct(workers="1"),
+    )
+    outcome = hold_study(*arguments)
+    assert (len(outcome.results), outcome.kept, outcome.failed) == (len(methods) + 1, 0, {})
+    text = outcome.files[0].read_text()
+    assert text.startswith("V1 has an error of ")
+    assert all(f"| {SPLIT_PROTOCOL.content.labels[name]} |" in text for name in methods)
+    assert "attacker C has a gain of" in text
+    assert [path.name for path in outcome.files[3:]] == ["inversion.png", "noise-0_seed0.png"]
+    again = hold_study(*arguments)
+    assert again.kept == len(outcome.results)
+    assert again.results == outcome.results
+
+
+def test_methods_with_differential_privacy_are_v1_with_noise_on_what_they_name() -> None:
+    for method, covers in (("dp-client", "client"), ("dp-person", "person")):
+        plan = split_plan(SPLIT_PROTOCOL.settings, method, 0)
+        assert (plan.variant, plan.dp_covers, plan.is_private) == ("v1", covers, True)
+    assert not split_plan(SPLIT_PROTOCOL.settings, "v1", 0).is_private
+
+
+def test_what_differential_privacy_costs_is_said() -> None:
+    errors = {"dp-client": 7.0, "dp-whole": 11.0, "frozen-client": 5.5, "mean-gaze": 11.5}
+    rows = [
+        {"method": method, "seed": 0, "left_out": "d", "error_deg": error}
+        for method, error in errors.items()
+    ]
+    assert results_of("split", tested=rows).findings() == [
+        "With differential privacy V1 has errors of 7.00 (DP of the client part), 11.00 (DP of "
+        "both parts) degrees; without it: split, frozen random client part 5.50, mean gaze 11.50."
+    ]
+
+
+def test_noise_that_nothing_learns_from_is_said() -> None:
+    scores = {"attacker": "B", "gain": 0.1, "mse": 0.01, "signal_to_noise_db": None}
+    rows = [
+        {"seed": 0, "level": level, "error_deg": error, **scores}
+        for level, error in ((0.0, 5.0), (2.0, None))
+    ]
+    (finding,) = results_of("split", attacked=rows).findings()
+    assert (
+        "at noise 2 attacker B has a gain of 0.10 over the mean eye, and V1 cannot be trained"
+        in finding
+    )
+
+
+def test_ablations_have_a_row_for_each_cut_and_the_cost_of_each_method() -> None:
+    common = {"seed": 0, "left_out": "d", "round": 10, "train_error_deg": 1.0}
+    results = results_of(
+        "split-ablation",
+        cut_at=[{**common, "cut": cut, "error_deg": 5.0, "seconds": 9.0} for cut in ("u", "fc1")],
+        trained=[
+            {**common, "method": name, "error_deg": 5.5, "seconds": seconds}
+            for name, seconds in (("data-centre", 4.0), ("fedavg", 8.0))
+        ],
+        moved=[{"left_out": "d", "way": way, "bytes": 2e6} for way in ("fedavg", "mpc")],
+        posed=[], repeated=[], pruned=[],
+    )  # fmt: skip
+    assert [row["cut"] for row in table_of(results, "cuts")] == ["fc1", "u", "none: FedAvg"]
+    costs = {row["method"]: row for row in table_of(results, "costs")}
+    assert costs["FedAvg"]["times_data_centre"] == costs["FedAvg"]["mb_a_round"] == 2.0
+    assert costs["generic MPC with 3 servers, at least"]["seconds"] is None
+
+
+PROTOCOL = read_protocol("privacy")
+SMALL: dict[str, Any] = {
+    "victims": 3, "public": 4, "outsiders": 2, "judges": 3, "train_samples": 8,
+    "other_samples": 4, "session_samples": 3, "judged_samples": 4, "rounds": 1, "epochs": 1,
+    "seeds": 1, "sweep": [1, 3], "steps": 2, "restarts": 2,
+}  # fmt: skip
+
+
+def conduct(folder: Path) -> StudyResults:
+    settings = with_values(PROTOCOL.settings, SMALL)
+    return hold_study(PROTOCOL, folder, None, settings, Conduct(workers="1", repeat=["poolctl"]))
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("privacy") / "study"
+    assert conduct(folder).kept == 0
+    return folder
+
+
+def test_one_site_in_a_sum_leaks_as_plain_and_all_sites_as_secure(study: Path) -> None:
+    def rows(key: str) -> Any:
+        return json.loads((study / "runs" / f"{key}.json").read_text())["result"]
+
+    ways = {"plain": "leaked_seed0_plain", "secure": "leaked_seed0_secure"}
+    ways |= {"one": "summed_seed0_sites1", "all": "summed_seed0_sites3"}
+    updates = {name: rows(f"{key}_updates")[0] for name, key in ways.items()}
+    assert updates["one"] == updates["plain"]
+    assert updates["all"] == updates["secure"]
+    assert updates["secure"]["matched"] == pytest.approx(1 / 3, abs=0.1)
+    # One round: its result is the final network.
+    assert rows("leaked_seed0_secure_samples") == rows("leaked_seed0_floor_samples")
+    assert rows("leaked_seed0_none_samples")[0]["auc"] == 0.5
+    controls = {(row["control"], row["attack"]): row["auc"] for row in rows("checked_seed0")}
+    assert controls["random labels", "change"] == pytest.approx(0.5, abs=0.05)
+    assert controls["overfitted", "loss now"] > 0.9
+    with np.load(study / "pictures" / "0.plain.npz") as made:
+        assert made["pictures"].shape == (3, 2, 36, 60)
+
+
+def test_the_tables_are_there_and_the_sheet(study: Path) -> None:
+    text = (study / "table.md").read_text()
+    assert text.startswith("Single updates give ")
+    for leak in ("plain", "secure", "floor", "none"):
+        assert f"| {leak} |" in text
+    assert (study / "main.csv").read_text().count("\n") == 7
+    attacks = list(csv.DictReader((study / "membership.csv").read_text().splitlines()))
+    assert {row["chance"] for row in attacks} == {"0.500"}
+    for row in attacks[:-2]:
+        assert row["needs"].startswith("base, "), "as the receipt's table of attacks says"
+    with Image.open(study / "sheets" / "pictures.png") as sheet:
+        assert sheet.height > 3 * 72
+
+
+@pytest.mark.slow
+def test_finished_probes_are_kept(study: Path) -> None:
+    before = (study / "table.md").read_bytes()
+    (study / "runs" / "leaked_seed0_plain_samples.json").unlink()
+    again = conduct(study)
+    assert (again.kept, len(again.results)) == (25, 26)
+    assert again.files[0].read_bytes() == before
+
+
+@pytest.mark.slow
+def test_dualview_as_published_has_a_row_for_each_ablation_size_and_round(tmp_path: Path) -> None:
+    protocol = read_protocol("dualview")
+    small = {name: value for name, value in SMALL.items() if hasattr(protocol.settings, name)}
+    small |= {"sizes": [4], "gan_steps": 2, "rounds": 2}
+    settings = with_values(protocol.settings, small)
+    study = hold_study(protocol, tmp_path / "out", None, settings, Conduct(workers="1"))
+    assert not study.failed
+    text = (tmp_path / "out" / "table.md").read_text()
+    assert text.startswith("DualView as published finds ")
+    for row in ("as published", "last round only", "loss: gaze only", "| 4 |", "all rounds"):
+        assert row in text
+    with Image.open(tmp_path / "out" / "sheets" / "pictures.png") as sheet:
+        assert sheet.height > 3 * 72

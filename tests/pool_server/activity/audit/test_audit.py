@@ -6,7 +6,7 @@ import httpx
 
 from pool_server.http.audit import escape_unshown
 from tests.pool_server.lineage.withdrawals.families import three_merges
-from tests.pool_server.people.users.test_users import join
+from tests.pool_server.people.test_people import join
 from tests.pool_server.pool_driver import PoolDriver, announce, error_of, upload
 
 

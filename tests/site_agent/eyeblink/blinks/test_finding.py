@@ -10,7 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from site_agent.datasets.synthetic.conditioning import draw_conditioning_session
-from site_agent.eyeblink.blinks.finding import blink_of_frame, judge_blinks, quality_warnings
+from site_agent.eyeblink.blinks.finding import judge_blinks, quality_warnings
 from site_agent.eyeblink.blinks.statistics import seen_time_s
 from site_agent.eyeblink.openness.traces import read_trace
 from tests.site_agent.eyeblink.drawn_traces import Drawing, draw_trace, find_blinks, trace_of
@@ -125,26 +125,6 @@ def test_what_is_measured_of_a_blink() -> None:
         assert blink.confidence > 0.9
         assert blink.duration_ms == pytest.approx(blink.closing_ms + blink.opening_ms)
         assert trace.timestamps_s[blink.peak_frame] == blink.peak_s
-
-
-def test_two_blinks_in_quick_succession_are_two() -> None:
-    rng = np.random.default_rng(0)
-    times_s = np.arange(1800) / 60.0
-    ear = 0.3 + rng.normal(0, 0.004, len(times_s))
-    shape = np.interp(times_s, [10.0, 10.08, 10.25], [0.0, 0.24, 0.0], left=0, right=0)
-    again = np.interp(times_s, [10.35, 10.43, 10.6], [0.0, 0.24, 0.0], left=0, right=0)
-    blinks = find_blinks(trace_of(times_s, ear - shape - again))
-    assert len(blinks) == 2
-    assert blinks[0].offset_s <= blinks[1].onset_s
-
-
-def test_frames_know_their_blink() -> None:
-    trace, _ = draw_trace(0, Drawing())
-    blinks = find_blinks(trace)
-    numbers = blink_of_frame(trace, blinks)
-    assert set(numbers) == {0, *(blink.number for blink in blinks)}
-    for blink in blinks:
-        assert numbers[blink.peak_frame] == blink.number
 
 
 @settings(max_examples=15, deadline=None)

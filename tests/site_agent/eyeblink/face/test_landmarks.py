@@ -94,11 +94,6 @@ def test_confidence_falls_as_the_face_turns_away() -> None:
     assert nodded[0] > nodded[1] > nodded[2]
 
 
-def test_other_landmark_schemes_are_refused() -> None:
-    with pytest.raises(InvalidInputError, match=r"a\.dat: found a model of 194 landmarks"):
-        check_eyes(LandmarkPredictor(small_predictor(194)), "a.dat")
-
-
 def test_a_model_trained_in_the_order_of_text_is_refused() -> None:
     model = small_predictor(68)
     check_eyes(LandmarkPredictor(model), "a.dat")

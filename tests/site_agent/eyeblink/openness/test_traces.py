@@ -45,14 +45,6 @@ def test_frames_are_numbered_and_judged_under_other_names_or_refused(tmp_path: P
         read_trace(write(tmp_path, "time_s,ear,is_valid\n0,0.3,false\n"))
 
 
-@pytest.mark.parametrize("delimiter", [",", ";", "\t"])
-def test_table_with_times(tmp_path: Path, delimiter: str) -> None:
-    rows = [("time_s", "ear"), ("0.0", "0.3"), ("0.05", ""), ("0.2", "0.1")]
-    trace = read_trace(write(tmp_path, "\n".join(delimiter.join(row) for row in rows)))
-    assert trace.timestamps_s == pytest.approx([0.0, 0.05, 0.2])
-    assert trace.ear == pytest.approx([0.3, np.nan, 0.1], nan_ok=True)
-
-
 def test_a_blank_line_of_plain_values_is_a_frame_without_a_value(tmp_path: Path) -> None:
     plain = read_trace(write(tmp_path, "0.3\n\nx\n0.1\n0.2\n\n"), frame_rate_hz=10.0)
     assert plain.ear == pytest.approx([0.3, np.nan, np.nan, 0.1, 0.2], nan_ok=True)
@@ -65,6 +57,7 @@ def test_a_blank_line_of_plain_values_is_a_frame_without_a_value(tmp_path: Path)
         ("sep=;\ntimestamp_s;ear\n0,0;0,3\n0,05;\n0,2;0,1\n", "auto"),
         ('"timestamp_s","ear"\n0.0,0.3\n0.05,NA\n0.2,0.1\n', "."),
         ("Time ms,EAR\r\n0,0.3\r\n50,\r\n200,0.1\r\n", "."),
+        ("time_s\tear\n0.0\t0.3\n0.05\t\n0.2\t0.1\n", "auto"),
         ("\ufefftimestamp_s;ear\n0,0;0,3\n0,05;x\n0,2;0,1\n", ","),
     ],
 )

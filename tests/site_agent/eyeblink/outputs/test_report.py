@@ -151,18 +151,6 @@ def test_a_failing_output_is_a_warning(
     assert "no <reason>" in written.files["provenance"].read_text(encoding="utf-8")
 
 
-def test_files_of_an_earlier_analysis_are_removed(
-    conditioned: AnalysedSession, tmp_path: Path
-) -> None:
-    essential = [output for output in OUTPUTS if output.essential]
-    write_outputs(conditioned, tmp_path / "out", outputs=essential)
-    (tmp_path / "out" / "mine.txt").touch()
-    write_outputs(replace(conditioned, conditioning=None), tmp_path / "out", outputs=essential)
-    names = {path.name for path in (tmp_path / "out").iterdir()}
-    assert "trials.csv" not in names
-    assert {"mine.txt", "blinks.csv", "provenance.json"} <= names
-
-
 def test_each_blink_is_shown_at_onset_peak_and_offset(conditioned: AnalysedSession) -> None:
     count = len(conditioned.trace.frames)
     places = np.tile([60.0, 40.0, 50.0], (count, 1))

@@ -20,14 +20,6 @@ from tests.made_once import made_once
 from tests.site_agent.eyeblink.drawn_traces import Drawing, draw_trace
 
 
-def write_trace_session(folder: Path, seed: int = 4, seconds: float = 60.0) -> Path:
-    """Analyse a drawn trace and return the folder of its results."""
-    run_blink_analysis(
-        TraceFile(write_drawn_trace(folder / "ear.csv", seed, seconds)), out_dir=folder / "out"
-    )
-    return folder / "out"
-
-
 def write_drawn_trace(path: Path, seed: int, seconds: float) -> Path:
     trace, _ = draw_trace(seed, Drawing(seconds=seconds, gaps=2))
     rows = [
@@ -40,7 +32,10 @@ def write_drawn_trace(path: Path, seed: int, seconds: float) -> Path:
 
 @pytest.fixture(scope="session")
 def analysed_trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_trace_session(tmp_path_factory.mktemp("trace"))
+    folder = tmp_path_factory.mktemp("trace")
+    trace = write_drawn_trace(folder / "ear.csv", seed=4, seconds=60.0)
+    run_blink_analysis(TraceFile(trace), out_dir=folder / "out")
+    return folder / "out"
 
 
 @pytest.fixture

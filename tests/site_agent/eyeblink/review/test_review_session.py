@@ -26,7 +26,7 @@ from site_agent.eyeblink.review.reviewed_session import (
     suggest_blink,
 )
 from site_agent.eyeblink.session_reading import read_session
-from tests.site_agent.eyeblink.review.conftest import write_drawn_trace, write_trace_session
+from tests.site_agent.eyeblink.review.conftest import write_drawn_trace
 
 
 def rows_of(path: Path) -> list[dict[str, str]]:
@@ -134,15 +134,6 @@ def test_a_review_goes_on_where_it_was(trace_session: Path) -> None:
         assert table.read_bytes() == whole
         review.act(Undo())
         assert {event.status for event in review.state.events} == {"unreviewed", "deleted"}
-
-
-def test_a_new_analysis_is_not_mixed_with_old_corrections(tmp_path: Path) -> None:
-    out = write_trace_session(tmp_path, seed=4)
-    with open_review(out) as review:
-        review.act(Accept(blink_id=1))
-    write_trace_session(tmp_path, seed=5)
-    with pytest.raises(ReviewOutdatedError, match=r"move .* away"):
-        open_review(out)
 
 
 def test_what_is_refused_leaves_no_trace(trace_session: Path) -> None:
