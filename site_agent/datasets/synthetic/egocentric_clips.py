@@ -9,7 +9,7 @@ all look alike. Pictures do not reveal the person: scenes are drawn without know
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -126,21 +126,18 @@ def draw_clip(settings: ClipSettings, person: int, number: int, every: int = 1) 
 
 
 def draw_samples(
-    settings: ClipSettings, shape: egocentric.ClipShape, progress: Callable[[float, str], None]
+    settings: ClipSettings, shape: egocentric.ClipShape, progress: Progress
 ) -> egocentric.ClipSamples:
     """Draw a data set as networks read it, without its videos."""
     parts = []
-    for person in range(settings.persons):
-        progress(person / settings.persons, f"person {person + 1} of {settings.persons}")
-        for number in range(settings.videos):
-            drawn = draw_clip(settings, person, number, shape.every)
-            gaze, kind = egocentric.checked_gaze(drawn.gaze, drawn.kind)
-            count = len(kind)
-            clip = egocentric.GazeClip(
-                drawn.name, Path(), drawn.person, drawn.split, gaze, kind, count, count, drawn.truth
-            )
-            pictures = [egocentric.squeeze(frame, shape.size_px) for frame in drawn.frames]
-            parts.append(egocentric.cut_pictures(clip, pictures, shape))
+    for drawn in drawn_clips(settings, progress, shape.every):
+        gaze, kind = egocentric.checked_gaze(drawn.gaze, drawn.kind)
+        count = len(kind)
+        clip = egocentric.GazeClip(
+            drawn.name, Path(), drawn.person, drawn.split, gaze, kind, count, count, drawn.truth
+        )
+        pictures = [egocentric.squeeze(frame, shape.size_px) for frame in drawn.frames]
+        parts.append(egocentric.cut_pictures(clip, pictures, shape))
     return egocentric.join_clips(parts)
 
 
@@ -377,13 +374,15 @@ def write_clips(folder: Path, settings: ClipSettings, progress: Progress = no_pr
     return Drawing(folder, {"persons": settings.persons, "videos": len(listed)})
 
 
-def drawn_clips(settings: ClipSettings, progress: Progress = no_progress) -> Iterator[DrawnClip]:
-    """Draw the videos of all persons."""
+def drawn_clips(
+    settings: ClipSettings, progress: Progress = no_progress, every: int = 1
+) -> Iterator[DrawnClip]:
+    """Draw the videos of all persons, or every few of their frames."""
     total = settings.persons * settings.videos
     for position in range(total):
         person, number = divmod(position, settings.videos)
         progress(position / total, f"person {person + 1} of {settings.persons}")
-        yield draw_clip(settings, person, number)
+        yield draw_clip(settings, person, number, every)
 
 
 def write_clip(path: Path, clip: DrawnClip) -> None:

@@ -4,7 +4,7 @@ Lengths are in *face units*: half the width of the face at the cheekbones, about
 adult. The origin of a head lies between the eyes; x to the right of the picture, y down.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
 import numpy as np
@@ -45,6 +45,13 @@ _ANY_IRIS: tuple[Colour, ...] = (
 )
 
 
+def _between(
+    adult: tuple[float, float], infant: tuple[float, float]
+) -> dict[str, tuple[float, float]]:
+    """Return the lowest and highest value of a length; elders have the adults' with sagging."""
+    return {"adult": adult, "elder": adult, "infant": infant}
+
+
 @dataclass(frozen=True)
 class Person:
     """The lasting looks of one drawn person; lengths in face units."""
@@ -58,37 +65,37 @@ class Person:
     brows: Colour
     iris: Colour
     clothes: Colour
-    chin_y: float
-    skull_y: float
-    jaw_width: float
-    chin_width: float
-    cheek_fullness: float
-    skull_width: float
-    eye_x: float
-    eye_half_width: float
-    eye_tilt: float
+    chin_y: float = field(metadata=_between((1.50, 1.82), (1.20, 1.36)))
+    skull_y: float = field(metadata=_between((-1.50, -1.28), (-1.92, -1.66)))
+    jaw_width: float = field(metadata=_between((0.72, 0.90), (0.78, 0.90)))
+    chin_width: float = field(metadata=_between((0.24, 0.42), (0.26, 0.36)))
+    cheek_fullness: float = field(metadata=_between((0.0, 0.7), (0.8, 1.3)))
+    skull_width: float = field(metadata=_between((1.02, 1.10), (1.08, 1.18)))
+    eye_x: float = field(metadata=_between((0.425, 0.50), (0.46, 0.52)))
+    eye_half_width: float = field(metadata=_between((0.195, 0.240), (0.215, 0.255)))
+    eye_tilt: float = field(metadata=_between((-0.025, 0.045), (-0.01, 0.035)))
     """Distance of an eye's centre from the middle, half its length, rise of the outer corner."""
-    iris_radius: float
-    ear_open: float
-    ear_closed: float
+    iris_radius: float = field(metadata=_between((0.082, 0.096), (0.112, 0.128)))
+    ear_open: float = field(metadata=_between((0.25, 0.34), (0.28, 0.35)))
+    ear_closed: float = field(metadata=_between((0.05, 0.08), (0.05, 0.08)))
     """Eye aspect ratio with the lids wide open and shut."""
-    crease: float
+    crease: float = field(metadata=_between((0.0, 1.0), (0.1, 0.7)))
     """Strength of the upper lid's crease, 0 for none."""
-    brow_y: float
-    brow_arch: float
-    brow_thickness: float
-    brow_length: float
-    brow_density: float
-    nose_y: float
-    nose_width: float
-    nose_height: float
-    bridge_width: float
+    brow_y: float = field(metadata=_between((-0.40, -0.29), (-0.42, -0.34)))
+    brow_arch: float = field(metadata=_between((0.0, 0.10), (0.02, 0.08)))
+    brow_thickness: float = field(metadata=_between((0.05, 0.12), (0.035, 0.06)))
+    brow_length: float = field(metadata=_between((0.44, 0.56), (0.38, 0.46)))
+    brow_density: float = field(metadata=_between((0.65, 1.0), (0.35, 0.6)))
+    nose_y: float = field(metadata=_between((0.66, 0.86), (0.46, 0.56)))
+    nose_width: float = field(metadata=_between((0.20, 0.29), (0.20, 0.26)))
+    nose_height: float = field(metadata=_between((0.28, 0.44), (0.20, 0.27)))
+    bridge_width: float = field(metadata=_between((0.09, 0.15), (0.13, 0.18)))
     mouth_y: float
-    mouth_half_width: float
-    upper_lip: float
-    lower_lip: float
-    ear_size: float
-    ear_stand: float
+    mouth_half_width: float = field(metadata=_between((0.31, 0.44), (0.24, 0.31)))
+    upper_lip: float = field(metadata=_between((0.05, 0.12), (0.06, 0.10)))
+    lower_lip: float = field(metadata=_between((0.08, 0.16), (0.08, 0.12)))
+    ear_size: float = field(metadata=_between((0.28, 0.38), (0.24, 0.30)))
+    ear_stand: float = field(metadata=_between((0.05, 0.16), (0.08, 0.16)))
     hair_style: HairStyle
     hairline_y: float
     hair_volume: float
@@ -176,43 +183,9 @@ def _colours(rng: np.random.Generator, group: AgeGroup) -> dict[str, Colour]:
     }
 
 
-# Lowest and highest value of each length: adult, infant. Elders have the adults' with sagging.
-_RANGES: dict[str, tuple[tuple[float, float], tuple[float, float]]] = {
-    "chin_y": ((1.50, 1.82), (1.20, 1.36)),
-    "skull_y": ((-1.50, -1.28), (-1.92, -1.66)),
-    "jaw_width": ((0.72, 0.90), (0.78, 0.90)),
-    "chin_width": ((0.24, 0.42), (0.26, 0.36)),
-    "cheek_fullness": ((0.0, 0.7), (0.8, 1.3)),
-    "skull_width": ((1.02, 1.10), (1.08, 1.18)),
-    "eye_x": ((0.425, 0.50), (0.46, 0.52)),
-    "eye_half_width": ((0.195, 0.240), (0.215, 0.255)),
-    "eye_tilt": ((-0.025, 0.045), (-0.01, 0.035)),
-    "iris_radius": ((0.082, 0.096), (0.112, 0.128)),
-    "ear_open": ((0.25, 0.34), (0.28, 0.35)),
-    "ear_closed": ((0.05, 0.08), (0.05, 0.08)),
-    "crease": ((0.0, 1.0), (0.1, 0.7)),
-    "brow_y": ((-0.40, -0.29), (-0.42, -0.34)),
-    "brow_arch": ((0.0, 0.10), (0.02, 0.08)),
-    "brow_thickness": ((0.05, 0.12), (0.035, 0.06)),
-    "brow_length": ((0.44, 0.56), (0.38, 0.46)),
-    "brow_density": ((0.65, 1.0), (0.35, 0.6)),
-    "nose_y": ((0.66, 0.86), (0.46, 0.56)),
-    "nose_width": ((0.20, 0.29), (0.20, 0.26)),
-    "nose_height": ((0.28, 0.44), (0.20, 0.27)),
-    "bridge_width": ((0.09, 0.15), (0.13, 0.18)),
-    "mouth_half_width": ((0.31, 0.44), (0.24, 0.31)),
-    "upper_lip": ((0.05, 0.12), (0.06, 0.10)),
-    "lower_lip": ((0.08, 0.16), (0.08, 0.12)),
-    "ear_size": ((0.28, 0.38), (0.24, 0.30)),
-    "ear_stand": ((0.05, 0.16), (0.08, 0.16)),
-}
-
-
 def _proportions(rng: np.random.Generator, group: AgeGroup, masculine: bool) -> dict[str, float]:
-    column = 1 if group == "infant" else 0
-    lengths = {
-        name: float(rng.uniform(*ranges[column])) for name, ranges in sorted(_RANGES.items())
-    }
+    drawn = sorted((item for item in fields(Person) if item.metadata), key=lambda item: item.name)
+    lengths = {item.name: float(rng.uniform(*item.metadata[group])) for item in drawn}
     lengths["mouth_y"] = lengths["nose_y"] + (lengths["chin_y"] - lengths["nose_y"]) * float(
         rng.uniform(0.30, 0.40)
     )

@@ -1,8 +1,8 @@
 """Render geometry and paint as pixels: light on the relief, and the turned head in the picture."""
 
-from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import numpy as np
 
@@ -133,46 +133,32 @@ class PaintedHead:
         self, closures: tuple[float, float], gaze: tuple[float, float]
     ) -> drawing.Float32:
         """The paint with the eyes in it; lasts until this is called again."""
-        return self._eyes.painted(closures, gaze)
+        self._scratch[self._eye_rows] = self._paint_eyes(closures, gaze)
+        return self._scratch
 
     @cached_property
-    def _eyes(self) -> "_PaintedEyes":
-        return _PaintedEyes(self)
+    def _scratch(self) -> drawing.Float32:
+        return self.paint.copy()
 
+    @property
+    def _eye_rows(self) -> slice:
+        middle, reach = -head_model.TOP * self.density, _EYE_REACH * self.density
+        return slice(max(0, round(middle - reach)), round(middle + reach))
 
-class _PaintedEyes:
-    """Paints the eyes of one head, and keeps its pictures for repeats."""
+    @cached_property
+    def _paint_eyes(self) -> Callable[..., drawing.Float32]:
+        """Paints the rows of the eyes, and keeps them for repeats."""
 
-    def __init__(self, head: PaintedHead) -> None:
-        self._head = head
-        self._paint = head.paint.copy()
-        middle = -head_model.TOP * head.density
-        reach = _EYE_REACH * head.density
-        self._rows = slice(max(0, round(middle - reach)), round(middle + reach))
-        self._kept: OrderedDict[tuple[float, ...], drawing.Float32] = OrderedDict()
+        @lru_cache(_MOST_EYES_KEPT)
+        def paint(closures: tuple[float, float], gaze: tuple[float, float]) -> drawing.Float32:
+            rows = self._eye_rows
+            corner = (head_model.LEFT, head_model.TOP + rows.start / self.density)
+            canvas = drawing.Canvas(self.paint[rows].copy(), self.density, corner)
+            eyes.paint_eye(canvas, self.shape.person, -1, closures[0], gaze)
+            eyes.paint_eye(canvas, self.shape.person, 1, closures[1], gaze)
+            return canvas.pixels
 
-    def painted(self, closures: tuple[float, float], gaze: tuple[float, float]) -> drawing.Float32:
-        state = (*closures, *gaze)
-        band = self._kept.pop(state, None)
-        if band is None:
-            band = self._paint_band(closures, gaze)
-        self._kept[state] = band
-        if len(self._kept) > _MOST_EYES_KEPT:
-            self._kept.popitem(last=False)
-        self._paint[self._rows] = band
-        return self._paint
-
-    def _paint_band(
-        self, closures: tuple[float, float], gaze: tuple[float, float]
-    ) -> drawing.Float32:
-        head = self._head
-        band = head.paint[self._rows].copy()
-        canvas = drawing.Canvas(
-            band, head.density, (head_model.LEFT, head_model.TOP + self._rows.start / head.density)
-        )
-        eyes.paint_eye(canvas, head.shape.person, -1, closures[0], gaze)
-        eyes.paint_eye(canvas, head.shape.person, 1, closures[1], gaze)
-        return band
+        return paint
 
 
 def paint_head(
