@@ -13,7 +13,7 @@ from site_agent.datasets.synthetic import canvas, conditioning, portraits
 from site_agent.datasets.synthetic.eyes import Blink, closure_curve, random_blinks
 from site_agent.datasets.synthetic.head_model import Expression, Pose
 from site_agent.datasets.synthetic.persons import Person, person
-from site_agent.datasets.synthetic.rendering import Light, PaintedHead, head_window, paint_head
+from site_agent.datasets.synthetic.rendering import Light, PaintedHead, paint_head
 from site_agent.datasets.synthetic.settings import Drawing, VideoDrawing
 from site_agent.errors import writing_to
 from site_agent.pictures.video import TICKS_PER_S, write_video
@@ -22,7 +22,6 @@ from site_agent.tables import Column, Table, columns_of
 from site_agent.work import Progress, no_progress
 
 _Drawn = tuple[canvas.UInt8, tuple[float, float]]
-_Region = tuple[slice, slice]
 FRAMES = Table(
     "frames",
     (
@@ -188,10 +187,9 @@ def _drawn_ahead(frames: Iterator[_Drawn]) -> Iterator[_Drawn]:
 
 
 class Film:
-    """Takes frames of one room; the lasting parts are prepared once.
+    """Takes frames of one room, under noise that is drawn once, larger than a frame.
 
-    A frame is drawn and exposed only where the head is: the rest is the room as it was taken
-    once, under new noise.
+    A new place of it is taken for every frame, as drawing it takes longer than all else.
     """
 
     _SPARE_PX = 64
@@ -201,51 +199,21 @@ class Film:
     ) -> None:
         self._room = room
         self._rng = rng
-        self._camera = camera
-        # Noise is drawn once, larger than a frame, and a new place of it taken for every frame.
         rows, columns = room.shape[:2]
         grain = np.full((rows + self._SPARE_PX, columns + self._SPARE_PX, 3), 128, np.float32)
         noisy = canvas.expose(grain, canvas.Camera(0, camera.noise, grey=camera.grey), rng)
         self._brighter = np.maximum(noisy, 128) - np.uint8(128)
         self._darker = np.uint8(128) - np.minimum(noisy, 128)
         self._quiet = replace(camera, noise=0.0, jpeg_quality=None)
-        # The blur brings in what lies this far from a place.
-        self._margin_px = int(np.ceil(2.5 * camera.blur_px))
-        self._picture = room.copy()
-        self._taken_room = canvas.expose(room, self._quiet, rng)
 
-    def take(
-        self, moment: portraits.Portrait, head: PaintedHead, light: Light
-    ) -> tuple[canvas.UInt8, tuple[float, float]]:
-        landmarks = portraits.draw_portrait(self._picture, moment, light, head, with_body=False)
-        drawn, exposed, inner = self._changed(moment, head)
-        clean = self._taken_room.copy()
-        clean[exposed] = canvas.expose(self._picture[drawn], self._quiet, self._rng)[inner]
-        self._picture[drawn] = self._room[drawn]
+    def take(self, moment: portraits.Portrait, head: PaintedHead, light: Light) -> _Drawn:
+        picture = self._room.copy()
+        landmarks = portraits.draw_portrait(picture, moment, light, head, with_body=False)
+        clean = canvas.expose(picture, self._quiet, self._rng)
         x, y = self._rng.integers(0, self._SPARE_PX, 2)
         place = (slice(y, y + clean.shape[0]), slice(x, x + clean.shape[1]))
         image = canvas.with_grain(clean, self._brighter[place], self._darker[place])
         return image, portraits.eye_aspect_ratios(landmarks)
-
-    def _changed(
-        self, moment: portraits.Portrait, head: PaintedHead
-    ) -> tuple[_Region, _Region, _Region]:
-        """Where the picture is not the room: with the blur's margin twice, with it once, and the
-        latter as seen in the former."""
-        rows, columns = self._room.shape[:2]
-        left, top, right, bottom = head_window(
-            self._room.shape, head, portraits.placement_of(moment)
-        )
-        if left >= right or top >= bottom:
-            left, top, right, bottom = 0, 0, columns, rows
-        near, far = self._margin_px, 2 * self._margin_px
-        y, x = max(top - far, 0), max(left - far, 0)
-        drawn = (slice(y, min(bottom + far, rows)), slice(x, min(right + far, columns)))
-        first_row, last_row = max(top - near, 0), min(bottom + near, rows)
-        first, last = max(left - near, 0), min(right + near, columns)
-        exposed = (slice(first_row, last_row), slice(first, last))
-        inner = (slice(first_row - y, last_row - y), slice(first - x, last - x))
-        return drawn, exposed, inner
 
 
 def _drift(
