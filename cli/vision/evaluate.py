@@ -49,7 +49,7 @@ _SHORT_NAMES = {
 }
 
 
-EVALUATION_SETTINGS = CommandSettings(EvaluationSettings(), ("seed", "parts"))
+EVALUATION_SETTINGS = CommandSettings(EvaluationSettings(), ("parts",))
 
 
 @dataclass(frozen=True)
@@ -153,7 +153,6 @@ def evaluate(
             "Landmarks to compare: eyes, 36-47, or names. Default: all of the model.", "A,B,..."
         ),
     ] = "",
-    seed: Annotated[int, Option("Seed of the bootstrap.", min=0)] = 0,
     workers: ProcessesOption = 0,
     posting: PostOptions,
     despite_findings: DespiteFindingsOption = False,
@@ -180,9 +179,7 @@ def evaluate(
     if not posting.post and (posting.dataset_name or posting.split):
         raise UsageError("--dataset-name and --split go with --post")
     names, datasets = _models_and_data(arguments)
-    settings = EVALUATION_SETTINGS.read(
-        changes, EvaluationSettings(seed=seed, parts=part_words(parts))
-    )
+    settings = EVALUATION_SETTINGS.read(changes, EvaluationSettings(parts=part_words(parts)))
     of_clips = any(is_egocentric(path) for path in datasets)
     on_gaze = not of_clips and any(is_gaze_data(path) for path in datasets)
     if of_clips or on_gaze:
@@ -304,9 +301,7 @@ def _score_on_gaze(
         open_gaze(datasets[0]), persons=digests, despite_findings=despite_findings
     )
     with invocation.progress("evaluate") as report:
-        scores = evaluate_networks(
-            paths, samples, resamples=settings.resamples, seed=settings.seed, progress=report
-        )
+        scores = evaluate_networks(paths, samples, resamples=settings.resamples, progress=report)
     lineages = lineages_of(invocation, paths)
     trained_on = gaze.warn_of_training_samples(invocation, files, samples, digests, lineages)
     measured = join_digests(person_digests(samples))

@@ -25,7 +25,7 @@ def bootstrap_intervals(
     images: int,
     *,
     resamples: int,
-    seed: int,
+    seed: int = 0,
 ) -> dict[str, Interval]:
     """Return 95 % percentile intervals from resampling whole images.
 

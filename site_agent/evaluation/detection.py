@@ -112,7 +112,6 @@ def evaluate_detector(
     threshold: float = 0.0,
     curve_below: float = 0.0,
     resamples: int = 1000,
-    seed: int = 0,
     workers: int = 1,
     progress: Progress = no_progress,
 ) -> DetectionScores:
@@ -147,7 +146,6 @@ def evaluate_detector(
         threshold=threshold,
         upsample=detector.default_upsample if upsample is None else upsample,
         resamples=resamples,
-        seed=seed,
     )
     return replace(scores, curve=tuple(curve))
 
@@ -226,7 +224,6 @@ def summarise_detections(
     threshold: float = 0.0,
     upsample: int = 0,
     resamples: int = 1000,
-    seed: int = 0,
 ) -> DetectionScores:
     """Make scores of the matches of all images."""
     once = np.ones(len(matches), dtype=np.int64)
@@ -242,7 +239,7 @@ def summarise_detections(
         images=len(matches),
         faces=sum(match.faces for match in matches),
         ignored_detections=sum(match.ignored for match in matches),
-        intervals=bootstrap_intervals(statistics, len(matches), resamples=resamples, seed=seed),
+        intervals=bootstrap_intervals(statistics, len(matches), resamples=resamples),
         threshold=threshold,
         upsample=upsample,
         per_image=tuple(matches),

@@ -107,7 +107,6 @@ def evaluate_networks(
     samples: GazeSamples,
     *,
     resamples: int = 1000,
-    seed: int = 0,
     progress: Progress = no_progress,
 ) -> list[GazeScores]:
     """Score networks on the same samples."""
@@ -124,17 +123,12 @@ def evaluate_networks(
         require_kind(name, "gaze", str(path))
         predicted = predict_gaze(module, samples.patches, samples.head)
         target = find_architecture(name).view.target
-        scores.append(score_gaze(predicted, samples, target=target, resamples=resamples, seed=seed))
+        scores.append(score_gaze(predicted, samples, target=target, resamples=resamples))
     return scores
 
 
 def score_gaze(
-    predicted: Float64,
-    samples: GazeSamples,
-    *,
-    target: Target = ANGLES,
-    resamples: int = 1000,
-    seed: int = 0,
+    predicted: Float64, samples: GazeSamples, *, target: Target = ANGLES, resamples: int = 1000
 ) -> GazeScores:
     """Score the numbers of a target, float64 (n, 2), that were found for samples."""
     errors = target_errors(target, predicted, samples.gaze)
@@ -156,9 +150,7 @@ def score_gaze(
         persons=tuple(persons),
         intervals={
             target.named(name): ends
-            for name, ends in bootstrap_intervals(
-                statistics, count, resamples=resamples, seed=seed
-            ).items()
+            for name, ends in bootstrap_intervals(statistics, count, resamples=resamples).items()
         },
         errors_deg=errors,
         gaze=samples.gaze,

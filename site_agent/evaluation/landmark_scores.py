@@ -202,7 +202,6 @@ def summarise_landmarks(
     *,
     skipped_faces: int = 0,
     resamples: int = 1000,
-    seed: int = 0,
 ) -> LandmarkScores:
     """Make scores of the errors of all faces."""
     errors = np.stack([face.errors for face in faces])
@@ -225,7 +224,7 @@ def summarise_landmarks(
         faces=len(faces),
         parts=len(names),
         skipped_faces=skipped_faces,
-        intervals=bootstrap_intervals(statistics, images, resamples=resamples, seed=seed),
+        intervals=bootstrap_intervals(statistics, images, resamples=resamples),
         per_landmark=per_landmark,
         names=tuple(names),
         per_face=tuple(faces),

@@ -35,7 +35,6 @@ def evaluate_landmarks(
     normaliser: str | None = None,
     parts: Sequence[str] | None = None,
     resamples: int = 1000,
-    seed: int = 0,
     workers: int = 0,
     progress: Progress = no_progress,
 ) -> landmark_scores.LandmarkScores:
@@ -72,7 +71,7 @@ def evaluate_landmarks(
         measured.extend(faces)
         progress(count / len(jobs), f"image {count} of {len(jobs)}")
     return landmark_scores.summarise_landmarks(
-        measured, names, chosen, skipped_faces=skipped, resamples=resamples, seed=seed
+        measured, names, chosen, skipped_faces=skipped, resamples=resamples
     )
 
 

@@ -31,8 +31,6 @@ class EvaluationSettings(Settings):
     """Landmark models: errors are divided by inter-ocular, outer-corners, box, or none."""
     resamples: int = 1000
     """Number of bootstrap samples for the intervals; 0: no intervals."""
-    seed: int = 0
-    """Of the bootstrap."""
     parts: tuple[str, ...] = ()
     """Landmark models: the landmarks to compare; all that a model places where empty."""
 
@@ -69,7 +67,6 @@ def evaluate_model(
             threshold=settings.threshold,
             curve_below=_CURVE_BELOW,
             resamples=settings.resamples,
-            seed=settings.seed,
             workers=workers,
             progress=progress,
         )
@@ -79,7 +76,6 @@ def evaluate_model(
         normaliser=settings.normaliser,
         parts=settings.parts,
         resamples=settings.resamples,
-        seed=settings.seed,
         workers=workers,
         progress=progress,
     )

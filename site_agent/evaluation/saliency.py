@@ -385,9 +385,7 @@ def evaluate_saliency(module: nn.Module, samples: ClipSamples) -> SaliencyEvalua
     for name, parts in frames.items():
         joined = FrameScores.join(parts)
         scores[name] = summarise_frames(joined, threshold)
-        drawn = bootstrap_intervals(
-            _F1(joined, unit, len(names)), len(names), resamples=1000, seed=0
-        )
+        drawn = bootstrap_intervals(_F1(joined, unit, len(names)), len(names), resamples=1000)
         if drawn:
             intervals[name] = drawn["f1"]
     joined_as_glc = {name: join_as_glc(parts) for name, parts in as_glc.items()}

@@ -165,7 +165,7 @@ class _Planner:
                 "score", step.factors, [step.key],
                 {
                     "file": self.files[step.key], "landmarks": self.landmarks,
-                    "evaluation": asdict(self.settings.evaluation), "seed": self.settings.seed,
+                    "evaluation": asdict(self.settings.evaluation),
                 },
                 uses=(TEST_PART,), cost=1 + 0.02 * sum(self.faces),
             )
@@ -409,9 +409,9 @@ def score(job: StepJob, progress: Progress) -> list[dict[str, Any]]:
     """
     options = job.step.options
     model, test = job.study / "models" / options["file"], load_parts(job.data).test.read()
-    chosen, seed = options["evaluation"], options["seed"]
+    chosen = options["evaluation"]
     if not options["landmarks"]:
-        settings = EvaluationSettings(resamples=chosen["resamples"], seed=seed)
+        settings = EvaluationSettings(resamples=chosen["resamples"])
         # More than one worker would be processes, of which this is one already.
         scores: Any = evaluate_model(
             model, test, settings, workers=1, despite_findings=True, progress=progress
@@ -419,8 +419,8 @@ def score(job: StepJob, progress: Progress) -> list[dict[str, Any]]:
     else:
         # A merged model has no training record that would say which landmarks it places.
         scores = evaluate_landmarks(
-            model, test, parts=options["landmarks"], seed=seed, workers=job.threads,
-            progress=progress, **chosen,
+            model, test, parts=options["landmarks"], workers=job.threads, progress=progress,
+            **chosen,
         )  # fmt: skip
     row = {"faces": scores.faces, "images": scores.images, **scores.metrics}
     for name, (low, high) in scores.intervals.items():
