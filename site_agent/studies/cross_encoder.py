@@ -67,11 +67,8 @@ def prepare(
 
     Raises `InvalidInputError`: the sessions of a person left out cannot be divided.
     """
-    if dataset is None:
-        samples = eyes.draw_persons(settings.drawn, settings.first_seed, progress, both_eyes=True)
-    else:
-        samples = eyes.read_persons(dataset, progress)
-    samples = {name: gaze.require_both_eyes(mine, "the data") for name, mine in samples.items()}
+    persons = (dataset or eyes.drawn_eyes(settings, both_eyes=True)).read_each(progress)
+    samples = {name: gaze.require_both_eyes(mine, "the data") for name, mine in persons}
     least = min(settings.shots)
     for place in range(settings.seeds):
         for name in _left_out(sorted(samples), settings, settings.first_seed + place):

@@ -32,7 +32,7 @@ from site_agent.datasets.egocentric import ClipSamples, EgocentricDataset, arran
 from site_agent.datasets.gaze.records import GazeSamples, held_out_sessions, join_samples
 from site_agent.datasets.soundness import require_sound
 from site_agent.datasets.synthetic.egocentric_clips import draw_samples
-from site_agent.datasets.synthetic.eye_patches.dataset import RenderSettings, render_person
+from site_agent.datasets.synthetic.eye_patches.dataset import RenderSettings, drawn_dataset
 from site_agent.datasets.synthetic.eye_patches.persons import Skews
 from site_agent.datasets.synthetic.settings import ClipSettings
 from site_agent.errors import InvalidInputError, TrainingFailedError
@@ -332,7 +332,7 @@ def draw_world(
             persons=settings.eye_people, frames_per_person=settings.eye_frames, seed=seed,
             skews=skews,
         )  # fmt: skip
-        people = [render_person(drawn, number) for number in drawn.numbers]
+        people = [eyes for _, eyes in drawn_dataset(drawn).read_each(progress)]
         if amount:
             circle = 2 * math.pi * float(amount) / len(people)
             people = [_turn_gaze(eyes, number * circle) for number, eyes in enumerate(people)]

@@ -11,7 +11,7 @@ from aggregators.whole_file import whole_file
 from site_agent.datasets.gaze.check import open_gaze
 from site_agent.datasets.gaze.records import GazeDataset, GazeSamples, join_samples, person_digest
 from site_agent.datasets.soundness import require_sound
-from site_agent.datasets.synthetic.eye_patches.dataset import RenderSettings, render_person
+from site_agent.datasets.synthetic.eye_patches.dataset import RenderSettings, drawn_dataset
 from site_agent.datasets.synthetic.eye_patches.persons import Skews
 from site_agent.networks.views import EYE
 from site_agent.studies.protocol_file import StepJob
@@ -32,23 +32,15 @@ def open_data(paths: Sequence[Path], *, despite_findings: bool = False) -> GazeD
 
 def list_names(dataset: GazeDataset | None, settings: Any) -> dict[str, list[str]]:
     """Return the persons of the data, or of the drawn data."""
-    drawn = range(settings.drawn.drawn_persons)
-    names = [f"p{number:02d}" for number in drawn] if dataset is None else dataset.persons
-    return {"persons": sorted(names)}
+    return {"persons": sorted((dataset or drawn_eyes(settings)).persons)}
 
 
 def prepare(
     dataset: GazeDataset | None, settings: Any, folder: Path, progress: Progress
 ) -> dict[str, Any]:
     """Write the samples of all persons for the workers; return the facts about them."""
-    if dataset is None:
-        persons = draw_persons(settings.drawn, settings.first_seed, progress)
-    else:
-        persons = read_persons(dataset, progress)
-    used = {
-        name: spread_over_sessions(samples, settings.most_frames)
-        for name, samples in persons.items()
-    }
+    persons = (dataset or drawn_eyes(settings)).read_each(progress)
+    used = {name: spread_over_sessions(samples, settings.most_frames) for name, samples in persons}
     return keep_samples(used, folder)
 
 
@@ -69,32 +61,17 @@ def read_samples(job: StepJob) -> StudySamples:
     return {name: samples[name] for name in sorted(samples)}
 
 
-def read_persons(dataset: GazeDataset, progress: Progress) -> StudySamples:
-    """Read the samples of all persons."""
-    persons = {}
-    for number, name in enumerate(dataset.persons):
-        progress(number / len(dataset.persons), f"reading person {name}")
-        persons[name] = dataset.read_person(name)
-    return persons
-
-
-def draw_persons(
-    drawn: Any, seed: int, progress: Progress, *, both_eyes: bool = False
-) -> StudySamples:
-    """Draw persons and their eyes: one eye of each frame, or both."""
+def drawn_eyes(settings: Any, *, both_eyes: bool = False) -> GazeDataset:
+    """Return drawn persons and their eyes: one eye of each frame, or both."""
+    drawn = settings.drawn
     rendering = RenderSettings(
         persons=drawn.drawn_persons,
         frames_per_person=drawn.frames,
         both_eyes=both_eyes,
-        seed=seed,
+        seed=settings.first_seed,
         skews=Skews(amount=drawn.amount),
     )
-    persons = {}
-    for number in rendering.numbers:
-        progress(number / drawn.drawn_persons, f"drawing person {number}")
-        samples = render_person(rendering, number)
-        persons[str(samples.person[0])] = samples
-    return persons
+    return drawn_dataset(rendering)
 
 
 def spread_over_sessions(samples: GazeSamples, most: int) -> GazeSamples:

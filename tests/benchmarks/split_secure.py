@@ -13,10 +13,11 @@ import time
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import SimpleNamespace
 
 from site_agent import PoolClient
 from site_agent.datasets.gaze.records import GazeSamples, angular_errors_deg
+from site_agent.datasets.synthetic.eye_patches.dataset import RenderSettings, drawn_dataset
+from site_agent.datasets.synthetic.eye_patches.persons import Skews
 from site_agent.networks.modules import predict_gaze, to_module
 from site_agent.secure.lab import Lab
 from site_agent.secure.party import Board
@@ -24,7 +25,6 @@ from site_agent.secure.server import Server
 from site_agent.split.client import SplitClient
 from site_agent.split.parts import join_parts
 from site_agent.split.plan import SplitPlan
-from site_agent.studies import eyes
 from site_agent.training.gaze.loop import repeatable
 from site_agent.work import no_progress
 from tests.pool_server.pool_driver import pool_in_thread
@@ -101,8 +101,8 @@ def main() -> None:
     parser.add_argument("--frames", type=int, default=200)
     parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()
-    drawn = SimpleNamespace(drawn_persons=4, frames=options.frames, amount=1.0)
-    people = dict(eyes.draw_persons(drawn, 0, no_progress))
+    drawing = RenderSettings(persons=4, frames_per_person=options.frames, skews=Skews(amount=1.0))
+    people = dict(drawn_dataset(drawing).read_each(no_progress))
     plan = SplitPlan(rounds=options.rounds)
     print("setup          time    services    the board  error (degrees)")
     for servers in (0, 3, 4):

@@ -21,6 +21,7 @@ from site_agent.datasets.check import Finding
 from site_agent.errors import InvalidInputError
 from site_agent.networks.architectures import GAZE_ARCHITECTURES
 from site_agent.networks.views import ANGLES, EYE, Target, View
+from site_agent.work import Progress
 
 Float64 = NDArray[np.float64]
 
@@ -154,6 +155,12 @@ class GazeDataset:
                 f"{self.path}: has no person {', '.join(unknown)}; it has {', '.join(self.persons)}"
             )
         return join_samples([self.read_person(person) for person in names])
+
+    def read_each(self, progress: Progress) -> Iterator[tuple[str, GazeSamples]]:
+        """Yield the name and the samples of each person."""
+        for number, name in enumerate(self.persons):
+            progress(number / len(self.persons), f"person {name}")
+            yield name, self.read_person(name)
 
 
 CheckedPerson = tuple[GazeSamples | None, Sequence[int], list[Finding]]

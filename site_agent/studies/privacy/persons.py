@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from site_agent.datasets.gaze.records import GazeDataset, GazeSamples, person_digest
-from site_agent.datasets.synthetic.eye_patches.dataset import RenderSettings, render_person
+from site_agent.datasets.synthetic.eye_patches.dataset import RenderSettings, drawn_dataset
 from site_agent.datasets.synthetic.eye_patches.persons import Skews, make_person
 from site_agent.errors import InvalidInputError
 from site_agent.studies.eyes import open_data
@@ -96,16 +96,14 @@ def draw_persons(settings: Any, progress: Progress) -> StudyPersons:
         skews=Skews(amount=1.0),
     )
     persons = {}
-    for number in drawing.numbers:
-        progress(number / drawing.persons, f"drawing person {number}")
-        samples = render_person(drawing, number)
+    for number, (name, samples) in enumerate(drawn_dataset(drawing).read_each(progress)):
         face = make_person(drawing.seed, number, drawing.skews, drawing.glasses)
         attributes = {
             "glasses": float(face.glasses is not None),
             "iris": face.left.iris_tone,
             "skin": face.skin_tone,
         }
-        persons[str(samples.person[0])] = _divide(samples, settings, attributes)
+        persons[name] = _divide(samples, settings, attributes)
     return _group(persons, counts)
 
 
@@ -122,10 +120,9 @@ def read_persons(dataset: GazeDataset, settings: Any, progress: Progress) -> Stu
     victims = min(settings.victims, len(names) // 2)
     rest = len(names) - victims
     outsiders = judges = rest // 4
-    persons = {}
-    for number, name in enumerate(names):
-        progress(number / len(names), f"reading person {name}")
-        persons[name] = _divide(dataset.read_person(name), settings, {})
+    persons = {
+        name: _divide(samples, settings, {}) for name, samples in dataset.read_each(progress)
+    }
     return _group(persons, (victims, rest - outsiders - judges, outsiders, judges))
 
 

@@ -80,17 +80,22 @@ def render_person(settings: RenderSettings, number: int) -> records.GazeSamples:
     return records.join_samples(list(_rendered_sessions(settings, number)))
 
 
+def drawn_dataset(settings: RenderSettings) -> records.GazeDataset:
+    """Return persons as a data set that renders them when they are read."""
+    numbers = {f"p{number:02d}": number for number in settings.numbers}
+
+    def render(name: str) -> records.GazeSamples:
+        return render_person(settings, numbers[name])
+
+    return records.GazeDataset(Path("drawn"), "drawn", tuple(numbers), render)
+
+
 def write_eye_dataset(
     folder: Path, settings: RenderSettings = RenderSettings(), progress: Progress = no_progress
 ) -> Drawing:
     """Render a data set into a folder in the generic layout; the same settings, the same bytes."""
-
-    def rendered() -> Iterator[records.GazeSamples]:
-        for position, number in enumerate(settings.numbers):
-            progress(position / settings.persons, f"person {number}")
-            yield render_person(settings, number)
-
-    table, samples = write_samples(folder, rendered())
+    persons = drawn_dataset(settings).read_each(progress)
+    table, samples = write_samples(folder, (samples for _, samples in persons))
     return Drawing(table, {"persons": settings.persons, "samples": samples})
 
 
