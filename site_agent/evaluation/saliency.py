@@ -1,8 +1,8 @@
 """Scores of saliency maps against where a person looked, frame by frame.
 
-Three measures as in the literature: coverage of the gaze by the map's hottest region (Feng et al.
-2024, and the paper on FedCPF), pixel F1 (Lai et al. 2024), and AUC after Judd et al. 2009; next to
-them the average angular error (AAE), and F1 and AUC as GLC's own code computes them
+Two measures as in the literature: coverage of the gaze by the map's hottest region (Feng et al.
+2024, and the paper on FedCPF), and AUC after Judd et al. 2009; next to them the average angular
+error (AAE), and the F1 of pixels and AUC as GLC's own code (Lai et al. 2024) computes them
 (`score_as_glc`). Only frames in which the gaze rests (fixations) count, each
 as much as any other, however the frames were batched. A map says nothing by itself:
 `reference_maps` (uniform, centre, and the mean of a client's training targets) are scored, too.
@@ -33,7 +33,7 @@ FIELD_OF_VIEW_DEG = 60.0
 TARGET_SIGMA = 3.2
 TARGET_SIZE = 19
 _TARGET_THRESHOLD = 0.001
-"""Pixels of a target above this value are the true ones of the pixel F1."""
+"""Pixels of a target above this value are the true ones of GLC's F1."""
 
 
 @dataclass(frozen=True)
@@ -50,10 +50,6 @@ class SaliencyScores:
     """The same over the frames with the gaze in the predicted region; NaN without such frames."""
     f1: float
     """Of `recall` and `precision`."""
-    pixel_f1: float
-    """Mean over frames, at `pixel_threshold`."""
-    pixel_threshold: float
-    """Of maps that sum to 1, in multiples of the uniform map."""
     aae_deg: float
     """Mean angle between the map's peak and the gaze."""
     auc: float
@@ -71,7 +67,6 @@ class FrameScores:
     overlap: Float
     aae_deg: Float
     auc: Float
-    pixel_f1: Float
 
     @staticmethod
     def join(parts: "list[FrameScores]") -> "FrameScores":
@@ -84,13 +79,12 @@ class FrameScores:
         )
 
 
-def score_maps(maps: Float, gaze: Float, *, pixel_threshold: float = 2.0) -> FrameScores:
+def score_maps(maps: Float, gaze: Float) -> FrameScores:
     """Return the scores of each frame.
 
     `maps` (float, shape (frames, height, width)): Saliency, not negative; any scale. `gaze` (float,
     shape (frames, 2)): x and y from the upper left corner, in widths and heights of the frame, 0 to
-    1. `pixel_threshold`: For the pixel F1, in multiples of the uniform map; choose it on validation
-    frames with `choose_pixel_threshold`.
+    1.
     """
     count, height, width = maps.shape
     scaled = scale_maps(maps)
@@ -114,11 +108,10 @@ def score_maps(maps: Float, gaze: Float, *, pixel_threshold: float = 2.0) -> Fra
         overlap=overlap,
         aae_deg=angle_between_deg(predicted, gaze, FIELD_OF_VIEW_DEG),
         auc=1 - as_hot / 2,
-        pixel_f1=_pixel_f1(maps, gaze_targets(gaze, height, width), np.array([pixel_threshold]))[0],
     )
 
 
-def summarise_frames(frames: FrameScores, pixel_threshold: float = 2.0) -> SaliencyScores:
+def summarise_frames(frames: FrameScores) -> SaliencyScores:
     """Return the means over frames; all NaN where there are none."""
     count = len(frames.hit)
     if not count:
@@ -132,8 +125,6 @@ def summarise_frames(frames: FrameScores, pixel_threshold: float = 2.0) -> Salie
         precision=precision,
         precision_of_hits=float(frames.overlap[frames.hit].mean()) if frames.hit.any() else np.nan,
         f1=2 * recall * precision / total if total else 0.0,
-        pixel_f1=float(frames.pixel_f1.mean()),
-        pixel_threshold=pixel_threshold,
         aae_deg=float(frames.aae_deg.mean()),
         auc=float(frames.auc.mean()),
     )
@@ -208,32 +199,6 @@ def gaze_targets(
     maps[~usable] = 1.0
     targets: NDArray[np.float32] = (maps / maps.sum((1, 2), keepdims=True)).astype(np.float32)
     return targets
-
-
-def choose_pixel_threshold(maps: Float, gaze: Float) -> float:
-    """Return the threshold with the best pixel F1 on validation frames.
-
-    `maps` (float, shape (frames, height, width)). `gaze` (float, shape (frames, 2)).
-    """
-    candidates = np.geomspace(0.25, 64, 33)
-    targets = gaze_targets(gaze, *maps.shape[1:])
-    return float(candidates[_pixel_f1(maps, targets, candidates).mean(1).argmax()])
-
-
-def _pixel_f1(maps: Float, targets: Float, thresholds: Float) -> NDArray[np.float64]:
-    """Return the F1 of pixels, shape (thresholds, frames)."""
-    count = len(maps)
-    size = maps.shape[1] * maps.shape[2]
-    truth = (targets > _TARGET_THRESHOLD).reshape(count, size)
-    totals = maps.sum((1, 2), keepdims=True)
-    shares = np.where(totals > 0, maps / np.where(totals > 0, totals, 1), 1 / size) * size
-    flat = shares.reshape(count, size)
-    scores = np.empty((len(thresholds), count))
-    for number, threshold in enumerate(thresholds):
-        region = flat > threshold
-        both = (region & truth).sum(1)
-        scores[number] = 2 * both / (region.sum(1) + truth.sum(1))
-    return scores
 
 
 @dataclass(frozen=True)
@@ -348,16 +313,11 @@ class SaliencyEvaluation:
 def evaluate_saliency(module: nn.Module, samples: ClipSamples) -> SaliencyEvaluation:
     """Score a network on the fixations of test clips, next to maps that know no picture.
 
-    `samples`: All splits: a person's mean map is made of her training clips, the threshold of pixel
-    F1 of validation clips.
+    `samples`: The splits for training, of which a person's mean map is made, and for tests.
     """
-    test, validation = samples.of("test"), samples.of("validation")
+    test = samples.of("test")
     if not (test.kind == FIXATION).any():
         raise InvalidInputError("there are no fixations in the test clips to score maps on")
-    threshold = 2.0
-    if (fixed := validation.kind == FIXATION).any():
-        maps = predict_maps(module, validation.frames)[fixed]
-        threshold = choose_pixel_threshold(maps, validation.gaze[fixed])
     knows_truth = bool(np.isfinite(test.truth[test.kind == FIXATION]).all())
     frames: dict[str, list[FrameScores]] = {}
     as_glc: dict[str, list[GlcFrames]] = {}
@@ -374,7 +334,7 @@ def evaluate_saliency(module: nn.Module, samples: ClipSamples) -> SaliencyEvalua
         if knows_truth:
             candidates["oracle"] = gaze_targets(of_person.truth[chosen], *maps.shape[1:])
         for name, candidate in candidates.items():
-            scored = score_maps(candidate, of_person.gaze[chosen], pixel_threshold=threshold)
+            scored = score_maps(candidate, of_person.gaze[chosen])
             frames.setdefault(name, []).append(scored)
             as_glc.setdefault(name, []).append(score_as_glc(candidate, of_person.gaze[chosen]))
         by_person[person] = summarise_frames(frames["network"][-1]).f1
@@ -384,7 +344,7 @@ def evaluate_saliency(module: nn.Module, samples: ClipSamples) -> SaliencyEvalua
     intervals: dict[str, Interval] = {}
     for name, parts in frames.items():
         joined = FrameScores.join(parts)
-        scores[name] = summarise_frames(joined, threshold)
+        scores[name] = summarise_frames(joined)
         drawn = bootstrap_intervals(_F1(joined, unit, len(names)), len(names), resamples=1000)
         if drawn:
             intervals[name] = drawn["f1"]

@@ -7,7 +7,6 @@ from site_agent.evaluation.saliency import (
     DISC_RADIUS,
     FrameScores,
     angle_between_deg,
-    choose_pixel_threshold,
     gaze_targets,
     join_as_glc,
     reference_maps,
@@ -52,26 +51,6 @@ def test_auc_is_the_share_of_pixels_that_are_less_salient() -> None:
     maps = np.array([[[4.0, 3.0], [2.0, 1.0]]])
     [auc] = score_maps(maps, np.array([[0.9, 0.1]])).auc
     assert auc == pytest.approx(1 - (1 / 3) / 2)
-
-
-def test_pixel_f1_by_hand() -> None:
-    gaze = np.array([[0.5, 0.5]])
-    truth = gaze_targets(gaze, 64, 64)[0] > 0.001
-    half = truth.copy()
-    rows = np.flatnonzero(truth.any(1))
-    half[rows[len(rows) // 2] :] = False
-    share = half.sum() / truth.sum()
-    [score] = score_maps(half[None].astype(float), gaze, pixel_threshold=1.0).pixel_f1
-    assert score == pytest.approx(2 * share / (1 + share))
-
-
-def test_the_threshold_is_chosen_on_validation_frames() -> None:
-    gaze = RANDOM.uniform(0.2, 0.8, (20, 2))
-    maps = gaze_targets(gaze, 32, 32) + 1e-4
-    chosen = choose_pixel_threshold(maps, gaze)
-    best = score_maps(maps, gaze, pixel_threshold=chosen).pixel_f1.mean()
-    for other in (chosen / 4, chosen * 4):
-        assert score_maps(maps, gaze, pixel_threshold=other).pixel_f1.mean() <= best
 
 
 def test_glcs_scores_soften_maps_and_compare_their_centre_of_mass() -> None:
