@@ -313,7 +313,7 @@ class SaliencyEvaluation:
 def evaluate_saliency(module: nn.Module, samples: ClipSamples) -> SaliencyEvaluation:
     """Score a network on the fixations of test clips, next to maps that know no picture.
 
-    `samples`: The splits for training, of which a person's mean map is made, and for tests.
+    `samples`: Of the training split, which gives each person's mean map, and of the test split.
     """
     test = samples.of("test")
     if not (test.kind == FIXATION).any():
