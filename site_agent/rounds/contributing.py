@@ -3,11 +3,11 @@
 1. **A site starts the round** and signs its terms (`poolctl rounds start`, `terms`; the pool:
    `pool_server.rounds.service`). The other sites learn of it from `poolctl rounds ls` or their
    agent (`site_agent.agent.invitations`).
-2. **Each site contributes** (`prepare_contribution`, here). It fetches the round; reads its data
-   and the round's options (`kinds`); checks the terms and keeps them (`terms`); asks its own rules
-   about options and base (`contract`, `provenance`); computes (`kinds`); of a secure round, takes
-   part in the sums (`secure`); sends the file with the least number of other sites, which the pool
-   checks against the base; and records the pool's receipt.
+2. **Each site contributes** (`prepare_contribution`, here). It fetches the round; checks the
+   terms and keeps them (`terms`); reads its data and the round's options (`kinds`); asks its own
+   rules about options and base (`contract`, `provenance`); computes (`kinds`); of a secure round,
+   takes part in the sums (`secure`); sends the file with the least number of other sites, which
+   the pool checks against the base; and records the pool's receipt.
 3. **One site finishes the round** (`finishing`): the pool combines the contributions with the base
    (`aggregators.merge`, by the round's method), publishes the result, and opens the next round.
 
@@ -233,14 +233,14 @@ def prepare_contribution(
     if round_.secure is not None:
         # Check the charter before keys and data: nothing works without it.
         require_accepted(secure_folder(), round_.secure.charter)
+    terms = check_terms(pool, round_)
+    pin_terms(round_, terms, round_folder(pool, round_.round_id) / "terms.json")
+    rules = (rules or contract.ContributionRules()).including(site)
+    rules = replace(rules, least_others=max(rules.least_others, terms.least_others))
     part = kinds.find_site_part(round_.method).prepare(
         pool, round_, site, data, choice or contract.DataChoice()
     )
-    rules = (rules or contract.ContributionRules()).including(site)
     files = _name_files(pool, round_, site, part.inputs(rules))
-    terms = check_terms(pool, round_)
-    pin_terms(round_, terms, files.contribution.with_name("terms.json"))
-    rules = replace(rules, least_others=max(rules.least_others, terms.least_others))
     if (earlier := _find_taken(round_, site, files)) is not None:
         return PreparedContribution(pool, part, files, rules, terms, earlier, is_taken=True)
     is_new = not files.contribution.is_file()
