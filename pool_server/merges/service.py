@@ -35,9 +35,8 @@ from pool_server.registry.service import resolve_versions
 from pool_server.registry.terms import require_terms
 from pool_server.registry.withdrawal_status import address_of
 from pool_server.settings import PoolSettings
-from pool_server.signatures.keys import has_valid_key
-from pool_server.transfers.publishing import require_not_deleted
-from pool_server.transfers.versions import require_visibility, require_wording
+from pool_server.transfers.publishing import require_target
+from pool_server.transfers.versions import require_wording
 from pool_server.wire import merges, models, rounds
 from pool_server.wire.merges import MOST_COMPARED, FitResponse
 
@@ -336,12 +335,8 @@ def start(caller: Uploader, parts: Parts, request: merges.MergeRequest) -> merge
                 code="too_many_merges",
                 hint="Wait for one to end, or cancel one: `poolctl merges` lists them.",
             )
-        if has_valid_key(session, site.id):
-            # Readers that know the key refuse what is not signed.
-            request = request.model_copy(update={"draft": True})
         model = registry.find_model(session, site.name, request.name)
-        require_not_deleted(model, None)
-        require_visibility(model, request.visibility)
+        require_target(model, visibility=request.visibility)
         inputs = find_inputs(session, caller, recipe)
         size_bytes = sum(version.size_bytes for version in inputs.values())
         require_fitting(recipe.method.name, [inputs[digest] for digest in recipe.input_digests])

@@ -34,6 +34,7 @@ from pool_server.signatures.keys import lock_keys
 from pool_server.signatures.statements import attach_upload
 from pool_server.transfers.checking import CheckedModel
 from pool_server.wire.data_use import Term
+from pool_server.wire.models import Visibility
 
 
 def add_version(
@@ -50,7 +51,7 @@ def add_version(
     known = repository.find_by_digest(session, model.id, upload.digest)
     if known is not None:
         repository.lock_state(session, known)
-    require_not_deleted(model, known)
+    require_target(model, known)
     if known is not None:
         return known
     require_room(session, upload.site_id, upload.digest, upload.size_bytes, announced=False)
@@ -148,8 +149,16 @@ def _find_or_make_model(
     return model
 
 
-def require_not_deleted(model: ModelRecord | None, version: ModelVersionRecord | None) -> None:
-    """Raise if a model, or its version with a file, was deleted: neither comes back."""
+def require_target(
+    model: ModelRecord | None,
+    version: ModelVersionRecord | None = None,
+    visibility: Visibility | None = None,
+) -> None:
+    """Raise unless a file can become a version of a model, if that is there.
+
+    A deleted model does not come back, nor does its deleted `version` with the file. `visibility`,
+    where it is announced, must be that of the model.
+    """
     if model is not None and model.deleted_at is not None:
         raise ConflictError(
             f"{model.site.name}/{model.name} was deleted by an earlier release, and stays gone",
@@ -163,6 +172,15 @@ def require_not_deleted(model: ModelRecord | None, version: ModelVersionRecord |
             code="wrong_state",
             hint="Upload it under another name.",
             details={"found": access.DELETED},
+        )
+    if model is not None and visibility not in {None, model.visibility}:
+        address = f"{model.site.name}/{model.name}"
+        raise RefusedError(
+            f"{address} is there already, with visibility {model.visibility!r}, not {visibility!r}",
+            code="sharing_refused",
+            hint=f"Visibility is of the whole model: change it with `poolctl models share "
+            f"{address}`.",
+            details={"found": visibility, "expected": model.visibility},
         )
 
 

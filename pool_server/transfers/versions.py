@@ -25,7 +25,7 @@ from pool_server.database.records import (
     SiteRecord,
     UploadRecord,
 )
-from pool_server.errors import FormatRefusedError, RefusedError
+from pool_server.errors import FormatRefusedError
 from pool_server.http.identity import Caller
 from pool_server.http.session import ServerParts
 from pool_server.jobs.merging import merge_by_recipe
@@ -37,6 +37,7 @@ from pool_server.registry import repository as registry
 from pool_server.registry.repository import among, whole_versions
 from pool_server.registry.terms import require_terms
 from pool_server.settings import PoolSettings
+from pool_server.signatures.keys import has_valid_key
 from pool_server.signatures.statements import attach_if_fitting, check_upload, require_signature
 from pool_server.storage.scratch import ScratchFolder
 from pool_server.transfers.checking import CheckedModel, run_check
@@ -46,7 +47,7 @@ from pool_server.transfers.publishing import (
     notify_curators,
     read_recipe,
     require_copy_right,
-    require_not_deleted,
+    require_target,
 )
 from pool_server.transfers.receiving import announce_upload, complete_upload, store_result
 from pool_server.wire.models import Visibility
@@ -98,17 +99,17 @@ def _admit(
     """Admit an announced version, as `pool_server.transfers.receiving.Admit`.
 
     The pool cannot sign for the site: a version that it has merged (`is_merged`) comes unsigned,
-    and as a draft where signatures are required.
+    and as a draft where signatures are required, or readers that know a key of the site refuse
+    what is not signed.
     """
     upload.model_name = offer.name
     take_description(upload, offer)
     upload.as_draft = arrives_as_draft(parts.settings, caller, on_request=offer.draft) or (
-        is_merged and parts.settings.require_signatures
+        is_merged and (parts.settings.require_signatures or has_valid_key(session, upload.site_id))
     )
     model = registry.find_model(session, offer.site, offer.name)
     known = None if model is None else registry.find_by_digest(session, model.id, offer.digest)
-    require_not_deleted(model, known)
-    require_visibility(model, offer.visibility)
+    require_target(model, known, offer.visibility)
     if offer.recipe is None:
         # Files with a recipe are checked once they have been sent: the pool can repeat it.
         require_bytes_not_withdrawn(session, offer.digest)
@@ -295,19 +296,6 @@ def initial_visibility(
         if not any(m.site_id == site_id or m.visibility == access.CONSORTIUM for m in homes):
             return access.PRIVATE
     return default
-
-
-def require_visibility(model: ModelRecord | None, visibility: Visibility | None) -> None:
-    """Raise if a version is announced for more, or fewer, than its model is shared with."""
-    if model is not None and visibility not in {None, model.visibility}:
-        address = f"{model.site.name}/{model.name}"
-        raise RefusedError(
-            f"{address} is there already, with visibility {model.visibility!r}, not {visibility!r}",
-            code="sharing_refused",
-            hint=f"Visibility is of the whole model: change it with `poolctl models share "
-            f"{address}`.",
-            details={"found": visibility, "expected": model.visibility},
-        )
 
 
 def _parents_of(offer: UploadRequest) -> set[str]:
