@@ -67,7 +67,7 @@ def upload(
             return _describe(prepared)
         uploaded = prepared.send(invocation, pool)
     _warn_of_differences(invocation, description, version.description, uploaded.version)
-    return _reply(file, uploaded, prepared.receipt)
+    return _reply(file, uploaded, description.receipt)
 
 
 def _describe(prepared: "PreparedUpload") -> Reply:
@@ -122,15 +122,22 @@ def _warn_of_differences(
     version: ModelVersionResponse,
 ) -> None:
     """Warn if the pool keeps an earlier description of this file."""
-    differences = dict(description.differences(version))
+    differences = []
+    for option, sent, kept in (
+        ("--label", description.labels, version.labels),
+        ("--metric", description.metrics, version.metrics),
+    ):
+        for key, value in sent.items():
+            if kept.get(key) != value:
+                earlier = f"{key}={kept[key]}" if key in kept else f"no {key}"
+                differences.append((earlier, f"{option} {shlex.quote(f'{key}={value}')}"))
     if text not in {"", version.description}:
-        differences["another description"] = f"--description {text}"
+        differences.append(("another description", f"--description {shlex.quote(text)}"))
     if differences:
-        options = (option.split(" ", 1) for option in differences.values())
-        change = " ".join(f"{name} {shlex.quote(value)}" for name, value in options)
+        earlier_values, options = zip(*differences, strict=True)
         invocation.warn(
-            f"{version.address} was there before, and keeps {', '.join(differences)}; to change "
-            f"that: poolctl models edit {version.address} {change}"
+            f"{version.address} was there before, and keeps {', '.join(earlier_values)}; to change "
+            f"that: poolctl models edit {version.address} {' '.join(options)}"
         )
 
 

@@ -9,15 +9,18 @@ their model, so that a replaced file does not inherit the description of another
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from pydantic import ValidationError
+
+from aggregators.errors import first_problem
 from aggregators.whole_file import write_whole
+from pool_server.wire.cards import PrivacyReceipt
 from pool_server.wire.data_use import Term
 from pool_server.wire.labels import VocabularyResponse, shared_labels
-from pool_server.wire.models import ModelVersionResponse
 from site_agent.errors import InvalidInputError
 from site_agent.pool.rebuilding import RecipeSources
 from site_agent.pool.restrictions import read_terms_file
@@ -115,13 +118,9 @@ class ModelDescription:
     terms: list[Term]
     card: str = ""
     recipe: dict[str, Any] | None = None
+    receipt: PrivacyReceipt | None = None
     notes: list[str] = field(default_factory=list)
     """Sources of the fields that were not given, for people."""
-
-    @property
-    def input_digests(self) -> list[str]:
-        """Digests of the inputs of a merged model."""
-        return [] if self.recipe is None else [entry["digest"] for entry in self.recipe["inputs"]]
 
     def add_sidecars(self, pool: PoolClient, file: Path, digest: str) -> None:
         """Add the content of the sidecar files, then the labels that all inputs of a merge share.
@@ -145,6 +144,26 @@ class ModelDescription:
         elif text := _fill(self.metrics, sidecars.metrics, ".6g"):
             self.notes.append(f"taken from {beside(file, 'evaluation')}: {text}")
         self._add_shared_labels(pool, file.parent)
+
+    def add_receipt(self, path: Path, digest: str) -> None:
+        """Add a receipt that 'poolctl privacy probe' wrote of the model or one of its inputs.
+
+        Contributions have receipts, too.
+        """
+        if not path.is_file():
+            raise FileNotFoundError(f"{path}: no such file; expected a privacy receipt (JSON)")
+        try:
+            receipt = PrivacyReceipt.model_validate_json(path.read_bytes())
+        except ValidationError as error:
+            raise InvalidInputError(f"{path}: {first_problem(error)}") from error
+        inputs = [] if self.recipe is None else self.recipe["inputs"]
+        if receipt.artifact_digest not in {digest, *(entry["digest"] for entry in inputs)}:
+            raise InvalidInputError(
+                f"{path}: is the receipt of a file with sha256 {receipt.artifact_digest[:12]}..., "
+                f"and this one has {digest[:12]}...",
+                hint="probe the file that you upload: poolctl privacy probe",
+            )
+        self.receipt = receipt
 
     def _add_shared_labels(self, pool: PoolClient, folder: Path) -> None:
         sources = RecipeSources((), pool.models)
@@ -175,17 +194,6 @@ class ModelDescription:
         for term in self.terms:
             if term.code not in known:
                 raise InvalidInputError(f"term {term.code}: unknown to this pool")
-
-    def differences(self, version: ModelVersionResponse) -> Iterator[tuple[str, str]]:
-        """Yield the pool's earlier value and the option for each field it kept."""
-        for option, sent, kept in (
-            ("--label", self.labels, version.labels),
-            ("--metric", self.metrics, version.metrics),
-        ):
-            for key, value in sent.items():
-                if kept.get(key) != value:
-                    earlier = f"{key}={kept[key]}" if key in kept else f"no {key}"
-                    yield earlier, f"{option} {key}={value}"
 
 
 def _fill(values: dict[str, T], further: Mapping[str, T], form: str = "") -> str:

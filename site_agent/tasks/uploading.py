@@ -1,16 +1,13 @@
 """Uploads of models, with a preview before anything leaves this machine."""
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
-from aggregators.errors import first_problem
 from aggregators.formats import file_digest, recognise
-from pool_server.wire.cards import PrivacyReceipt, read_card
+from pool_server.wire.cards import read_card
 from pool_server.wire.data_use import Term
 from pool_server.wire.data_use_rules import today_utc
 from pool_server.wire.uploads import UploadRequest
@@ -30,7 +27,6 @@ class PreparedUpload:
     request: UploadRequest
     """All that is sent besides the file, signed; with the content of the sidecar files."""
     description: ModelDescription
-    receipt: PrivacyReceipt | None
     doubtful_labels: Mapping[str, str]
     """Labels that look like misspellings, each with the key that others use."""
 
@@ -46,8 +42,9 @@ class PreparedUpload:
     @property
     def digest(self) -> str:
         """The digest of all that is sent: of the announcement, the receipt, and thus the file."""
-        receipt = "" if self.receipt is None else self.receipt.model_dump_json()
-        return hashlib.sha256(self.content + receipt.encode()).hexdigest()
+        receipt = self.description.receipt
+        content = self.content + (b"" if receipt is None else receipt.model_dump_json().encode())
+        return hashlib.sha256(content).hexdigest()
 
     def require(self, digest: str) -> None:
         """Raise `StalePreviewError` unless a preview with this digest shows the present content."""
@@ -58,8 +55,8 @@ class PreparedUpload:
         """Send the file and its description; a repeated call goes on where the last one ended."""
         with caller.progress(f"upload {self.file.name}") as report:
             uploaded = pool.send_announced(self.file, self.request, report)
-            if self.receipt is not None:
-                pool.models.write_receipt(uploaded.version.address, self.receipt)
+            if self.description.receipt is not None:
+                pool.models.write_receipt(uploaded.version.address, self.description.receipt)
         warn_of_standing(caller, uploaded.version)
         return uploaded
 
@@ -87,8 +84,8 @@ def prepare_upload(
     digest = file_digest(file)
     address = model_address(pool, name)
     description.add_sidecars(pool, file, digest)
-    subjects = [digest, *description.input_digests]
-    privacy = None if receipt is None else read_receipt_file(receipt, subjects)
+    if receipt is not None:
+        description.add_receipt(receipt, digest)
     for note in description.notes:
         caller.note(note)
     vocabulary = pool.models.vocabulary()
@@ -106,7 +103,7 @@ def prepare_upload(
         sign=sign,
         digest=digest,
     )
-    return PreparedUpload(file, model_format, request, description, privacy, doubtful)
+    return PreparedUpload(file, model_format, request, description, doubtful)
 
 
 def describe_upload(
@@ -148,26 +145,6 @@ def read_card_file(path: Path) -> str:
     except ValueError as error:  # no UTF-8 is one, too
         raise InvalidInputError(f"{path}: {error}") from error
     return text
-
-
-def read_receipt_file(path: Path, digests: Sequence[str]) -> PrivacyReceipt:
-    """Return a receipt that 'poolctl privacy probe' wrote of one of these files.
-
-    `digests`: SHA-256 of the model and its inputs: contributions have receipts, too.
-    """
-    if not path.is_file():
-        raise FileNotFoundError(f"{path}: no such file; expected a privacy receipt (JSON)")
-    try:
-        receipt = PrivacyReceipt.model_validate_json(path.read_bytes())
-    except ValidationError as error:
-        raise InvalidInputError(f"{path}: {first_problem(error)}") from error
-    if receipt.artifact_digest not in digests:
-        raise InvalidInputError(
-            f"{path}: is the receipt of a file with sha256 {receipt.artifact_digest[:12]}..., "
-            f"and this one has {digests[0][:12]}...",
-            hint="probe the file that you upload: poolctl privacy probe",
-        )
-    return receipt
 
 
 def model_address(pool: PoolClient, name: str) -> str:
