@@ -99,8 +99,8 @@ def _admit(
     """Admit an announced version, as `pool_server.transfers.receiving.Admit`.
 
     The pool cannot sign for the site: a version that it has merged (`is_merged`) comes unsigned,
-    and as a draft where signatures are required, or readers that know a key of the site refuse
-    what is not signed.
+    and as a draft where signatures are required. It is a draft, too, if the site has a key:
+    readers that know the key refuse unsigned versions.
     """
     upload.model_name = offer.name
     take_description(upload, offer)
