@@ -63,7 +63,8 @@ async function readFacts() {
   try {
     const wish = store.session.landmarks && shown.checked ? "?landmarks=1" : "";
     const fresh = await getJson(`frames/${frame}${wish}`);
-    if (number !== asked) return;
+    // The answer knows nothing of moves that wait to be kept; they ask again.
+    if (number !== asked || timer) return;
     facts = fresh;
     moved = new Set(trainingOf(frame)?.moved ?? []);
     const text = (value, digits) => (value === null ? "–" : value.toFixed(digits));

@@ -142,3 +142,38 @@ def test_frames_are_shown_and_landmarks_corrected(  # noqa: PLR0917
         assert sorted(review.state.frames) == [frame, frame + 2]
         press(page, "t")
         wait_for(page, f"{STATUS} === 'Frame {frame + 2} is not used for training'")
+
+
+def test_a_landmark_that_is_moved_while_an_earlier_move_is_kept_stays_moved(
+    page: Any, video_session: Path, recording: Path, eyes_file: Path
+) -> None:
+    with (
+        open_review(video_session, video=recording, landmarks=eyes_file) as review,
+        running_page(page, review) as url,
+    ):
+        open_page(page, url)
+        wait_for(page, "document.getElementById('readout').textContent.includes('FEC')")
+        frame = int(page.evaluate("import('./static/store.js').then(m => m.store.frame)"))
+        before = review.landmarks(frame)
+        assert before is not None
+        asked: list[Any] = []
+
+        def answer_first_one_late(route: Any) -> None:
+            asked.append(route)
+            if len(asked) > 1:
+                route.continue_()
+
+        page.route(f"**/api/frames/{frame}?landmarks=1", answer_first_one_late)
+        press(page, "l", "Tab", "ArrowUp")
+        wait_until(lambda: page.evaluate("true") and asked)
+        press(page, "ArrowUp")
+        with page.expect_response("**?landmarks=1") as answered:
+            asked[0].continue_()
+        answered.value.finished()
+        page.evaluate("fetch('api/state').then(answer => answer.json())")
+        revision = review.revision
+        press(page, "Escape")
+        wait_until(lambda: page.evaluate("true") and review.revision > revision)
+        kept = review.state.frames[frame].landmarks
+        assert kept is not None
+        assert kept[1][1] == pytest.approx(before.landmarks[1, 1] - 1.0, abs=0.01)
