@@ -50,13 +50,20 @@ if (facets && matchMedia("(min-width: 46.01rem)").matches) facets.open = true;
 
 // A part of a page that changes by itself is fetched again until it says that it is done.
 async function poll(part) {
-  const answer = await fetch(part.dataset.poll, { headers: { "X-Pool-Polling": "1" } });
-  if (!answer.ok) return;
+  const again = (next) => setTimeout(poll, 1500, next);
+  const answer = await fetch(part.dataset.poll, { headers: { "X-Pool-Polling": "1" } }).catch(() => null);
+  // A connection that broke, or a pool that restarts, comes back; a refusal stays one.
+  if (!answer || answer.status >= 500) again(part);
+  if (!answer?.ok) return;
   const page = new DOMParser().parseFromString(await answer.text(), "text/html");
   const fresh = page.getElementById(part.id);
   if (!fresh) return;
   if (fresh.textContent !== part.textContent) say(fresh.dataset.says ?? "");
-  if (!part.contains(document.activeElement)) part.replaceWith(fresh);
-  if (fresh.dataset.poll) setTimeout(poll, 1500, document.getElementById(part.id));
+  // The news wait for a person who is at a button here.
+  if (part.contains(document.activeElement)) again(part);
+  else {
+    part.replaceWith(fresh);
+    if (fresh.dataset.poll) again(fresh);
+  }
 }
 document.querySelectorAll("[data-poll]").forEach((part) => setTimeout(poll, 1500, part));

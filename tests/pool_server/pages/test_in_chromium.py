@@ -11,8 +11,9 @@ import pytest
 from sqlalchemy import update
 
 from pool_server.database.records import BrowserSessionRecord, now_utc
+from pool_server.merges import repository
 from pool_server.operations.maintenance import login_link
-from tests.pool_server.merges.merge_driver import landmark_bytes, recipe_of
+from tests.pool_server.merges.merge_driver import ask, landmark_bytes, recipe_of, wait_for
 from tests.pool_server.model_files import detector_bytes, network_bytes
 from tests.pool_server.pool_driver import PoolDriver, upload
 from tests.pool_server.rounds.round_driver import (
@@ -21,6 +22,7 @@ from tests.pool_server.rounds.round_driver import (
     start_round,
     upload_base,
 )
+from tests.waiting import wait_until
 
 api = pytest.importorskip("playwright.sync_api")
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
@@ -115,6 +117,34 @@ def test_from_search_to_a_merged_model(filled: PoolDriver, open_page: Open) -> N
     assert page.url.endswith("/models/web-a/in-browser@1")
     page.go_back()
     page.go_back()
+
+
+def test_a_page_follows_its_merge_although_the_pool_was_silent_and_the_focus_there(
+    filled: PoolDriver, open_page: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(repository, "has_waiting", lambda *_, **__: False)
+    client = filled.member("web-a")
+    versions = [upload(client, f"web-a/slow-{n}", landmark_bytes(7330 + n)) for n in range(2)]
+    asked = ask(client, recipe_of(versions), site="web-a", name="slow").json()
+    page = open_page(filled.secret("web-a", "contributor"))
+    polled: list[Any] = []
+
+    def answer_some(route: Any) -> None:
+        polled.append(route)
+        if len(polled) == 1:
+            route.abort()
+        else:
+            route.continue_()
+
+    page.goto(f"/merges/{asked['merge_id']}")
+    page.route("**/merges/*", answer_some)
+    page.focus("#job button")
+    wait_until(lambda: page.evaluate("true") and polled)
+    monkeypatch.undo()
+    wait_for(client, asked["merge_id"], {"finished"})
+    wait_until(lambda: page.inner_text("#said") == "The merge is finished")
+    page.focus("main a")
+    page.wait_for_selector("text=Merged.")
 
 
 @pytest.mark.slow
@@ -232,13 +262,10 @@ def test_a_withdrawal_shows_first_whom_it_concerns(filled: PoolDriver, open_page
     old = upload(client, "web-a/old", landmark_bytes(7310))
     other = upload(client, "web-a/other", landmark_bytes(7311))
     recipe = recipe_of([old, other])
-    client.post("/api/v1/merges", json={"site": "web-a", "name": "heir", "recipe": recipe})
+    asked = ask(client, recipe, site="web-a", name="heir").json()
+    wait_for(client, asked["merge_id"], {"finished"})
     page = open_page(filled.secret("web-a", "contributor"))
-    for _ in range(100):
-        page.goto("/models/web-a/old")
-        if "web-a/heir@1" in page.content():
-            break
-        page.wait_for_timeout(100)
+    page.goto("/models/web-a/old")
     page.click("text=Withdraw …")
     assert "1 version holds it" in page.inner_text("main")
     assert page.input_value("#reason") == ""
