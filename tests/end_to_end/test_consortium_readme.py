@@ -7,7 +7,6 @@ folders of the test. Commands of cron run as cron runs them: with nothing in the
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -25,6 +24,7 @@ from tests.pool_server.model_files import network_bytes
 from tests.pool_server.pool_driver import open_client, upload
 from tests.pool_server.postgres_server import PostgresServer
 from tests.pool_server.swift_server import S3Server
+from tests.ports import free_port
 
 pytestmark = [pytest.mark.postgres, pytest.mark.s3]
 
@@ -47,12 +47,6 @@ def make_database(postgres: PostgresServer) -> str:
         for statement in statements.replace("poolctl", name).splitlines():
             connection.execute(statement.encode())
     return f"postgresql://{name}:PASSWORD@/{name}?host={postgres.folder}"
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 class Machine:

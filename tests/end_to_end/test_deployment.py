@@ -25,11 +25,11 @@ import yaml
 from pool_server.settings import PoolSettings
 from tests.architecture.test_lock import LINE, read_lock
 from tests.conftest import PROJECT_ROOT
-from tests.end_to_end.test_consortium_readme import free_port
 from tests.pool_server.model_files import network_bytes
 from tests.pool_server.pool_driver import open_client, upload
 from tests.pool_server.postgres_server import PostgresServer
 from tests.pool_server.swift_server import S3Server
+from tests.ports import free_port
 
 FOLDER = PROJECT_ROOT / ".deploy"
 BASE = "poolctl-tests-base"

@@ -19,6 +19,7 @@ from site_agent.federated.plan import digest_run, first_model, make_plan
 from site_agent.networks.modules import new_network
 from site_agent.pool.profiles import rounds_folder
 from tests.cli.conftest import Outcome, run_here, start_process
+from tests.ports import free_port
 from tests.site_agent.federated.small_sites import small_sites
 from tests.waiting import wait_until
 
@@ -164,8 +165,3 @@ def processes_of(folder: Path) -> list[int]:
             if any(word == str(folder) or word.startswith(f"{folder}/") for word in arguments):
                 processes.append(int(entry.name))
     return processes
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])

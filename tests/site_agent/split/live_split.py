@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -16,14 +15,14 @@ from site_agent.split.client import ClientReport, SplitClient
 from site_agent.split.kits import SplitKit, provision, read_kit
 from site_agent.split.main_server import Closing, MainServer, main_server_app
 from site_agent.split.plan import SplitPlan
+from tests.ports import free_port
 from tests.site_agent.federated.small_sites import small_sites
 from tests.site_agent.secure.parties import Parties
 from tests.waiting import wait_until
 
 
 def free_address() -> str:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return f"127.0.0.1:{listener.getsockname()[1]}"
+    return f"127.0.0.1:{free_port()}"
 
 
 def make_kits(folder: Path, plan: SplitPlan, **settings: Any) -> dict[str, SplitKit]:

@@ -5,7 +5,6 @@ import json
 import os
 import re
 import shutil
-import socket
 import sqlite3
 import subprocess
 from collections.abc import Iterator
@@ -23,16 +22,12 @@ from tests.pool_server.in_process import POOL_URL
 from tests.pool_server.pages.browser import Browser
 from tests.pool_server.people.sign_on.openid_provider import CLIENT, SECRET, make_key
 from tests.pool_server.pool_driver import PoolDriver, pool_in_process
+from tests.ports import free_port
 
 OIDC_PROVIDER = "POOLCTL_OIDC_PROVIDER"
 """The folder of the package: npm install oidc-provider@8, then node_modules/oidc-provider."""
 GRANTS = ("code", "token", "id-token", "none", "password", "client", "device", "refresh")
 REDIRECT = f"{POOL_URL}/login/back/uni"
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return server.getsockname()[1]
 
 
 @contextmanager
