@@ -52,7 +52,7 @@ def test_the_app_ends_by_its_page_and_needs_no_terminal(
 def enter_and_quit(entrance: str) -> None:
     address, _, ticket = entrance.partition("/enter#")
     headers = {"origin": address.rpartition("/")[0]}
-    with httpx.Client(trust_env=False) as client:
+    with httpx.Client(trust_env=False, timeout=540) as client:
         client.post(f"{address}/enter", data={"ticket": ticket}, headers=headers)
         csrf = (
             client.get(f"{address}/").text.partition('name="csrf" content="')[2].partition('"')[0]

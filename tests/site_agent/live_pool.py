@@ -143,8 +143,10 @@ class UnreliableLine:
                 if self.bytes_per_s is not None:
                     self._closed.wait(len(chunk) / self.bytes_per_s)
                 limit = self.cut_after_bytes
-                if limit is not None and passed > limit and self.cuts_left > 0:
-                    self.cuts_left -= 1
+                with self._counting:
+                    is_cut = limit is not None and passed > limit and self.cuts_left > 0
+                    self.cuts_left -= is_cut
+                if is_cut:
                     _break(source)
                     _break(sink)
                     return

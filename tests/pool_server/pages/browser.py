@@ -15,7 +15,7 @@ class Browser:
     """One person's browser."""
 
     def __init__(self, pool: PoolDriver) -> None:
-        self.client = httpx.Client(base_url=pool.url, transport=pool.transport)
+        self.client = httpx.Client(base_url=pool.url, transport=pool.transport, timeout=540)
         pool.stack.enter_context(self.client)
 
     def get(self, path: str, **options: Any) -> httpx.Response:

@@ -89,7 +89,7 @@ def test_every_change_is_guarded(app: RunningApp) -> None:
 
 def test_every_page_is_for_this_browser_alone(app: RunningApp) -> None:
     pages = {path for path in routes(app, "GET") if path not in {"/enter", "/alive", "/events"}}
-    with httpx.Client(trust_env=False) as stranger:
+    with httpx.Client(trust_env=False, timeout=540) as stranger:
         for path in pages - {"/static/x/x"}:
             assert stranger.get(f"{app.address}{path}").status_code == 401, path
             answer = app.get(path)
@@ -101,7 +101,7 @@ def test_every_page_is_for_this_browser_alone(app: RunningApp) -> None:
 
 
 def test_nothing_is_shown_without_a_session(app: RunningApp) -> None:
-    with httpx.Client(trust_env=False) as stranger:
+    with httpx.Client(trust_env=False, timeout=540) as stranger:
         for path in ("/", "/videos", "/jobs", "/events", "/results/x", "/videos/add"):
             assert stranger.get(f"{app.address}{path}").status_code == 401
         assert stranger.get(f"{app.address}/alive").status_code == 204
@@ -113,7 +113,7 @@ def test_nothing_is_shown_without_a_session(app: RunningApp) -> None:
 
 
 def test_a_ticket_lets_in_once_and_for_a_minute(app: RunningApp) -> None:
-    with httpx.Client(trust_env=False) as browser:
+    with httpx.Client(trust_env=False, timeout=540) as browser:
         ticket = app.folder.new_ticket()
         assert app.enter(browser, ticket).status_code == 204
         assert app.enter(browser, ticket).status_code == 403
@@ -129,7 +129,7 @@ def test_a_ticket_lets_in_once_and_for_a_minute(app: RunningApp) -> None:
 
 
 def test_the_cookie_is_strict_and_of_this_prefix(app: RunningApp) -> None:
-    with httpx.Client(trust_env=False) as browser:
+    with httpx.Client(trust_env=False, timeout=540) as browser:
         cookie = app.enter(browser, app.folder.new_ticket()).headers["set-cookie"]
     assert "HttpOnly" in cookie
     assert "SameSite=strict" in cookie
