@@ -24,6 +24,7 @@ from pool_server.database import engine
 from pool_server.database.schema import upgrade_database
 from pool_server.server import run_server
 from pool_server.settings import PoolSettings
+from pool_server.storage import s3_bucket
 from tests.children import children_of
 from tests.conftest import PROJECT_ROOT
 
@@ -31,6 +32,8 @@ START_TIMEOUT_S = 540.0
 
 # As `os.fsync` in `tests.conftest`.
 engine.SQLITE_SYNCHRONOUS = "OFF"
+# The S3 server of the tests shares its processors with them: it answers late rather than never.
+s3_bucket.SHORT_TIMEOUT_S = s3_bucket.READ_TIMEOUT_S
 _forking = multiprocessing.get_context("forkserver")
 _forking.set_forkserver_preload(["tests.pool_server.preloaded"])
 
