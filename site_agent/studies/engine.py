@@ -38,7 +38,7 @@ from site_agent.work.workers import Task
 
 SCHEMA = "poolctl-study/1"
 _READING = 0.03
-_PROGRAMS = ("poolctl", "numpy", "torch", "dlib")
+_PROGRAMS = ("poolctl", "numpy", "torch", "dlib-bin")
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,10 @@
 """Studies on a few drawn faces: the models are those of the single commands, and runs go on."""
 
 import csv
+import json
 import shutil
 from dataclasses import replace
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -206,6 +208,9 @@ def test_every_model_has_its_line_its_file_and_its_scores(
     assert float(merged["against_best_alone_percent"]) == pytest.approx(expected)
     text = (finished / "table.md").read_text()
     assert "their files are equal" in text
+    assert "errors of landmarks are divided by: inter-ocular" in text
+    versions = json.loads((finished / "study.json").read_text())["versions"]
+    assert versions["dlib-bin"] == metadata.version("dlib-bin"), "another may make other models"
     named = [name for name, row in rows.items() if row["group"] in {"merged", "cascade", "refined"}]
     assert any(text.startswith(f"The mean error of {name} is 0.") for name in named)
     assert f"| drawn-COM(P1+P2) | {float(merged['mean_error']):.4f} |" in text
