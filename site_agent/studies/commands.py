@@ -36,7 +36,9 @@ def run_command(job: StepJob, progress: Progress) -> Any:
     content = json.loads(output) if output.strip() else {}
     row = _scalars(content.get("data", content) if isinstance(content, dict) else content)
     if missing := [name for name in job.step.options["measures"] if name not in row]:
-        raise SiteAgentError(f"{command[-1]}: no {missing[0]}; expected one of {', '.join(row)}")
+        raise SiteAgentError(
+            f"{shlex.join(command)}: its JSON has no {missing[0]}; expected one of {', '.join(row)}"
+        )
     return {name: row[name] for name in job.step.options["measures"] or row}
 
 

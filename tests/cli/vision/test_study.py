@@ -173,3 +173,43 @@ def test_a_plan_of_gaze_is_told_and_nothing_written(tmp_path: Path, poolctl: Run
     tuning = poolctl("study", "gaze-tuning", *arguments[2:], "--json").data["runs"]
     assert all(run["seed"] >= 1000 for run in tuning)
     assert not study.exists()
+
+
+OWN = """\
+title = "Drawn faces"
+
+[settings]
+counts = { value = [1, 2], ge = 1, text = "Numbers of pictures." }
+
+[[steps]]
+name = "drawn"
+command = "poolctl dataset draw faces {folder}/{count} --set images={count}"
+factors = { count = "counts" }
+measures = ["images"]
+
+[[tables]]
+name = "drawings"
+sql = "SELECT count, images FROM drawn"
+
+[[verdicts]]
+sql = "SELECT * FROM drawings"
+bound = "images = count"
+outcomes = ["are", "are not"]
+text = "{count} {verdict} drawn"
+"""
+
+
+def test_a_study_of_ones_own_is_a_file(
+    tmp_path: Path, poolctl: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("own.toml").write_text(OWN)
+    arguments = ("study", "own.toml", "-o", "study", "--set=counts=2")
+    assert poolctl(*arguments, "--json").data["findings"] == ["2 are drawn"]
+    assert Path("study/drawings.csv").read_text() == "count,images\n2,2\n"
+    assert poolctl(*arguments, "--json").data["runs"] == {"done": 0, "kept": 1}
+    assert json.loads(Path("study/study.json").read_text())["repeat"][2:] == [
+        str(tmp_path / "own.toml"), "-o", "again/", "--set", "counts=2",
+    ]  # fmt: skip
+    poolctl(*arguments, "faces.xml").fails(2, "takes no data")
+    poolctl(*arguments, "--set=counts=0").fails(2, "counts")
