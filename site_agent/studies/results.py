@@ -3,13 +3,14 @@
 Each step is a table: its factors, its measures, and the rows of each run's results. Python adds the
 aggregates ``mean``, ``sd``, ``half`` (half width of Student's 95 % interval), ``paired_p`` (of
 Student's test of paired differences), ``low`` and ``high`` (ends of a bootstrap interval), and the
-functions ``label`` and ``place`` (position among the labels), ``text`` (a formatted number) and
-``spread`` (a number and its interval). ``runs`` lists all runs, with the reasons of those that
-failed.
+functions ``label`` and ``place`` (position among the labels), ``text`` (a formatted number),
+``spread`` (a number and its interval) and ``printf``. ``runs`` lists all runs, with the reasons of
+those that failed.
 """
 
 import json
 import math
+import re
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from operator import itemgetter
@@ -159,6 +160,19 @@ def _text(value: float | None, form: str) -> str:
     return "-" if value is None else format(value, form)
 
 
+def _printf(form: str, *values: Any) -> str:
+    """Format like SQLite, but write - for NULL: SQLite writes 0."""
+    rest = iter(values)
+
+    def written(match: re.Match[str]) -> str:
+        if match[0] == "%%":
+            return "%"
+        value = next(rest)
+        return "-" if value is None else match[0] % value
+
+    return re.sub(r"%[^%A-Za-z]*[%A-Za-z]", written, form)
+
+
 def _mean(values: Sequence[float]) -> float:
     return math.fsum(values) / len(values)
 
@@ -233,6 +247,7 @@ def _add_functions(database: sqlite3.Connection, labels: Mapping[str, str]) -> N
     # Not every build of SQLite has it.
     database.create_function("sqrt", 1, lambda value: None if value is None else math.sqrt(value))
     database.create_function("text", 2, _text)
+    database.create_function("printf", -1, _printf)
     database.create_function(
         "spread", 3,
         lambda value, low, high: _text(value, ".4f")

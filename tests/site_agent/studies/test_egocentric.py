@@ -17,7 +17,7 @@ from site_agent.studies.engine import Conduct, hold_study
 from site_agent.studies.protocol_file import read_protocol
 from site_agent.work import no_progress
 from tests.site_agent.datasets.other_layouts import write_layout
-from tests.site_agent.studies.drawn_results import results_of
+from tests.site_agent.studies.drawn_results import results_of, table_of
 
 PROTOCOL = read_protocol("egocentric")
 SMALL: dict[str, Any] = {
@@ -168,6 +168,12 @@ def test_the_verdict_rests_on_paired_intervals() -> None:
     assert "fedcpf is better than cpf-random" in findings[2]
     equal = results_of("egocentric", clips=rows_of(0.0)).findings()
     assert "not different from fedavg" in equal[0]
+
+
+def test_one_pair_has_no_p_value() -> None:
+    one = [row for row in rows_of(0.05) if (row["seed"], row["person"]) == (0, "p0")]
+    paired = table_of(results_of("egocentric", clips=one), "paired")
+    assert {(row["pairs"], row["p_of_t_test"]) for row in paired} == {(1, None)}
 
 
 def test_the_smaller_error_of_eyes_is_the_better() -> None:

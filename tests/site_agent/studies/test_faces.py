@@ -24,6 +24,7 @@ from site_agent.studies.engine import Conduct, StudyResults, _digests, hold_stud
 from site_agent.studies.faces import plan_runs
 from site_agent.studies.parts import open_data, split_into_parts
 from site_agent.studies.protocol_file import Step, read_protocol
+from site_agent.studies.results import Results
 from tests.site_agent.face_data import draw_faces
 
 LANDMARKS, DETECTORS = read_protocol("landmarks"), read_protocol("detectors")
@@ -145,6 +146,20 @@ def test_a_digest_changes_with_whatever_the_result_depends_on() -> None:
     assert changed(digests_of({"nu": 0.2})) == set(before)
     threads = digests_of({"threads": 7}, detectors=True)
     assert digests_of({}, detectors=True) == threads, "the result does not depend on it"
+
+
+def test_a_best_part_that_finds_nothing_is_no_base_of_per_cent() -> None:
+    models = {"P1": ("alone", 0.0), "COM(P1+P2)": ("merged", 0.5)}
+    steps = [
+        Step(f"{name}_{model}", name, "", {"model": model, "group": group, "parts": 1})
+        for name in ("made", "scored") for model, (group, _) in models.items()
+    ]  # fmt: skip
+    scores = {
+        f"scored_{model}": {"recall": recall, "precision": recall, "faces": 200, "images": 90}
+        for model, (_, recall) in models.items()
+    }
+    findings = Results(DETECTORS.content, steps, scores, DETECTORS.settings).findings()
+    assert "COM(P1+P2): recall 0.500 against 0.000 of the best alone (P1)" in findings
 
 
 # Studies of drawn faces.

@@ -326,6 +326,12 @@ def test_the_scores_of_methods(tmp_path: Path) -> None:
     assert all(file.stat().st_size for file in files)
 
 
+def test_one_seed_has_no_interval() -> None:
+    rows = [row for row in rows_of_methods()["independent"] if row.get("seed") == 0]
+    findings = results_of("gaze", independent=rows).findings()
+    assert "person-independent: adaptive against FedAvg -9.2 %" in findings
+
+
 def test_robustness_is_against_the_rules_own_clean_error() -> None:
     results = results_of("gaze", **rows_under_attack())
     lines = {(row["rule"], row["attack"]): row for row in table_of(results, "hostile")}

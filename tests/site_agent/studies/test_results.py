@@ -44,6 +44,7 @@ def ask(expression: str, values: list[Any]) -> Any:
         ("percent(error_deg)", [1.0, 1.0], "100 %"),
         ("label('pca') || place('pca') || label('new')", [0.0], "PCA-126new"),
         (":draws", [0.0], 5),
+        ("printf('%d %% ± %.2g', mean(error_deg), half(error_deg))", [1.0], "1 % ± -"),
     ],
 )
 def test_aggregates_labels_and_settings(expression: str, values: list[Any], expected: Any) -> None:
