@@ -23,6 +23,8 @@ _MOST_ATTEMPTS = 1000
 # FEC of a response that is too small to be a CR.
 _WEAK_AMPLITUDE = (0.01, 0.04)
 _UR_LATENCY_MS, _UR_RISE_MS, _UR_FALL_MS = 35.0, 60.0, 220.0
+_UR_AMPLITUDE = 0.95
+_OPEN_EAR, _CLOSED_EAR = 0.30, 0.08
 _DRIFT_FEC = 0.03
 
 
@@ -55,13 +57,10 @@ class ConditioningDesign:
     rise_form: RiseForm = "min-jerk"
     startle_share: float = 0.0
     """Share of trials with a CS that hold a short closure 20-50 ms after it."""
-    ur_amplitude: float = 0.95
     blinks_per_min: float = 8.0
     """Spontaneous blinks, anywhere."""
     noise_fec: float = 0.02
     """Standard deviation of the noise of each frame."""
-    open_ear: float = 0.30
-    closed_ear: float = 0.08
     lost_share: float = 0.0
     """Of the frames; half of them one by one, half in bursts."""
     rate_jitter: float = 0.0
@@ -103,7 +102,6 @@ class SyntheticConditioning:
     truth: tuple[TrialTruth, ...]
     blinks_s: Float64
     """Onsets of the spontaneous blinks."""
-    lost_frames: int
 
 
 @dataclass(frozen=True)
@@ -170,16 +168,16 @@ def draw_conditioning_session(
         _with_blinks(trial, trial_truth, blinks)
         for trial, (trial_truth, _) in zip(trials, drawn, strict=True)
     )
-    times_s, lost = _draw_times(camera, design, duration_s, frame_rate_hz)
+    times_s = _draw_times(camera, design, duration_s, frame_rate_hz)
     fec_true = _rest(events, times_s)
     open_share = np.ones(len(times_s))
     for closure in [*blinks, *(item for _, closures in drawn for item in closures)]:
         _add(open_share, times_s, closure)
     fec_true = fec_true + (1.0 - open_share)
     fec = fec_true + design.noise_fec * camera.standard_normal(len(times_s))
-    ear = design.open_ear - fec * (design.open_ear - design.closed_ear)
+    ear = _OPEN_EAR - fec * (_OPEN_EAR - _CLOSED_EAR)
     starts_s = np.array([blink.start_s for blink in blinks])
-    return SyntheticConditioning(times_s, fec_true, fec, ear, trials, truth, starts_s, lost)
+    return SyntheticConditioning(times_s, fec_true, fec, ear, trials, truth, starts_s)
 
 
 def _rise(share: Float64, form: RiseForm) -> Float64:
@@ -251,9 +249,7 @@ def _draw_response(
             values["amplitude"] = response.amplitude
     if trial.trial_type is not TrialType.CS_ONLY:
         start_s = trial.us_onset_s + _UR_LATENCY_MS / 1000.0
-        closures.append(
-            _Closure(start_s, _UR_RISE_MS / 1000, _UR_FALL_MS / 1000, design.ur_amplitude)
-        )
+        closures.append(_Closure(start_s, _UR_RISE_MS / 1000, _UR_FALL_MS / 1000, _UR_AMPLITUDE))
         values["ur_peak_ms"] = _UR_LATENCY_MS + _UR_RISE_MS
     return replace(TrialTruth(cr=is_cr, startle=startle), **values), closures
 
@@ -311,8 +307,8 @@ def _with_blinks(trial: Trial, truth: TrialTruth, blinks: list[_Closure]) -> Tri
 
 def _draw_times(
     camera: np.random.Generator, design: ConditioningDesign, duration_s: float, frame_rate_hz: float
-) -> tuple[Float64, int]:
-    """Return the times of the present frames, and the number of missing ones."""
+) -> Float64:
+    """Return the times of the frames that are not lost."""
     count = int(duration_s * frame_rate_hz) + 1
     intervals_s = np.full(count, 1.0 / frame_rate_hz)
     if design.slow_share > 0:
@@ -327,7 +323,7 @@ def _draw_times(
     bursts = camera.uniform(size=len(times_s)) < design.lost_share / 2.0 / 4.0
     for shift in range(4):
         kept[shift:] &= ~bursts[: len(bursts) - shift]
-    return np.round(times_s[kept], 6), int((~kept).sum())
+    return np.round(times_s[kept], 6)
 
 
 def _rest(events: np.random.Generator, times_s: Float64) -> Float64:

@@ -162,13 +162,13 @@ class PaintedHead:
 
 
 def paint_head(
-    person: persons.Person, expression: head_model.Expression, scale: float, seed: int = 0
+    person: persons.Person, expression: head_model.Expression, scale: float
 ) -> PaintedHead:
     """Paint a person for pictures in which a face unit is about `scale` pixels.
 
     The same arguments give the same paint, so that a person looks the same everywhere.
     """
-    rng = np.random.default_rng([0x9A1E7, person.number, seed])
+    rng = np.random.default_rng([0x9A1E7, person.number, 0])
     density = float(np.clip(scale * _PAINT_FINENESS, _LEAST_DENSITY, _MOST_DENSITY))
     shape = head_model.head_shape(person, expression)
     rows, columns = (
