@@ -9,12 +9,7 @@ from cli.frame.options import Option
 from cli.frame.output import Invocation, TableText
 from cli.options.data import holds_gaze, part_words
 from site_agent.datasets.gaze.check import open_gaze
-from site_agent.datasets.gaze.records import (
-    GazeSamples,
-    join_samples,
-    person_digests,
-    select_sessions,
-)
+from site_agent.datasets.gaze.records import GazeSamples, person_digests, select_sessions
 from site_agent.evaluation.gaze import GazeScores
 from site_agent.networks.architectures import find_architecture, require_kind
 from site_agent.networks.files import read_network
@@ -68,7 +63,7 @@ def read_gaze_samples(
         for number, person in enumerate(names):
             report(number / len(names), f"person {person}")
             parts.append(dataset.read([person]))
-    samples = join_samples(parts)
+    samples = GazeSamples.join(parts)
     return select_sessions(samples, part_words(sessions)), person_digests(samples)
 
 

@@ -20,7 +20,7 @@ from site_agent.attacks import leaks, reidentification
 from site_agent.attacks.gradients import SampleGradients
 from site_agent.attacks.leaks import Leak
 from site_agent.attacks.separation import Float64, MemberScores
-from site_agent.datasets.gaze.records import GazeSamples, join_samples
+from site_agent.datasets.gaze.records import GazeSamples
 from site_agent.federated.leak_checks import LayerInputs, dense_layers
 from site_agent.networks.modules import to_module
 from site_agent.training.gaze.loop import to_tensors
@@ -89,7 +89,7 @@ class Candidates:
     @classmethod
     def of(cls, members: GazeSamples, others: GazeSamples) -> "Candidates":
         """Return samples that trained, and others."""
-        samples = join_samples([members, others])
+        samples = GazeSamples.join([members, others])
         is_member = np.arange(len(samples)) < len(members)
         return cls(leaks.Losses(samples), is_member, SampleGradients(samples))
 

@@ -24,13 +24,14 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from site_agent.datasets.check import Finding
 from site_agent.datasets.data_tables import rows_of
+from site_agent.datasets.samples import Samples
 from site_agent.errors import AnnotationFileError, InvalidInputError, VideoFileError
 from site_agent.named_files import find_named
 from site_agent.pictures.video_reading import VideoReader
@@ -88,7 +89,7 @@ class ClipShape:
 
 
 @dataclass(frozen=True, eq=False)
-class ClipSamples:
+class ClipSamples(Samples):
     """Clips of a few frames, as networks take them."""
 
     frames: NDArray[np.uint8]
@@ -105,13 +106,6 @@ class ClipSamples:
     """str, shape (n,)."""
     split: NDArray[np.str_]
     """str, shape (n,)."""
-
-    def __len__(self) -> int:
-        return len(self.frames)
-
-    def __getitem__(self, index: Any) -> "ClipSamples":
-        """Return the clips of a slice, a mask or an array of numbers."""
-        return ClipSamples(*(values[index] for values in vars(self).values()))
 
     def of(self, split: Split) -> "ClipSamples":
         """Return the clips of a split."""
@@ -168,17 +162,7 @@ class EgocentricDataset:
         for number, clip in enumerate(chosen):
             progress(number / len(chosen), clip.name)
             parts.append(cut_clip(clip, shape))
-        return join_clips(parts)
-
-
-def join_clips(parts: Sequence[ClipSamples]) -> ClipSamples:
-    """Return the clips of all parts, in their order."""
-    return ClipSamples(
-        *(
-            np.concatenate([getattr(part, name) for part in parts])
-            for name in ClipSamples.__dataclass_fields__
-        )
-    )
+        return ClipSamples.join(parts)
 
 
 def cut_clip(clip: GazeClip, shape: ClipShape) -> ClipSamples:

@@ -18,6 +18,7 @@ from scipy import ndimage
 from torch import nn
 
 from site_agent.datasets.egocentric import FIXATION, ClipSamples
+from site_agent.datasets.samples import Samples
 from site_agent.errors import InvalidInputError
 from site_agent.evaluation import Interval, bootstrap_intervals
 from site_agent.networks.modules import predict_maps
@@ -57,7 +58,7 @@ class SaliencyScores:
 
 
 @dataclass(frozen=True, eq=False)
-class FrameScores:
+class FrameScores(Samples):
     """The parts of `SaliencyScores` for each frame, float64 of shape (frames,).
 
     Frames of several clips can be joined before the means are taken.
@@ -67,16 +68,6 @@ class FrameScores:
     overlap: Float
     aae_deg: Float
     auc: Float
-
-    @staticmethod
-    def join(parts: "list[FrameScores]") -> "FrameScores":
-        """Return the frames of all parts, in their order."""
-        return FrameScores(
-            *(
-                np.concatenate([getattr(part, f.name) for part in parts])
-                for f in fields(FrameScores)
-            )
-        )
 
 
 def score_maps(maps: Float, gaze: Float) -> FrameScores:

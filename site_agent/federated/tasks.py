@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from aggregators.models import StateDict
-from site_agent.datasets.egocentric import FIXATION, UNTRACKED, ClipSamples, ClipShape, join_clips
+from site_agent.datasets.egocentric import FIXATION, UNTRACKED, ClipSamples, ClipShape
 from site_agent.datasets.gaze import records
 from site_agent.datasets.network_data import NetworkData, clips_of, gaze_of
 from site_agent.errors import InvalidInputError
@@ -185,7 +185,7 @@ class GazeTask:
         digest = records.join_digests(digests)
         if not held_out:
             return Division(digest, counts, None, None)
-        outer = records.join_samples(held_out)
+        outer = records.GazeSamples.join(held_out)
         reference = self._score_constant(total / sum(counts.values()), outer)
         return Division(digest, counts, outer, PersonScores(reference, self.measure))
 
@@ -400,7 +400,7 @@ class SaliencyTask:
                 hint="Hold out persons instead.",
             )
         scores = PersonScores(reference, self.measure)
-        return Division(digest, counts, join_clips(held_out), scores)
+        return Division(digest, counts, ClipSamples.join(held_out), scores)
 
     @staticmethod
     def classes(samples: ClipSamples) -> NDArray[np.int64]:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from aggregators.models import Float32, StateDict
 from site_agent.datasets.gaze.records import GazeSamples
+from site_agent.datasets.samples import Samples
 from site_agent.federated.plan import seed_of
 from site_agent.split.noise import Alter, Normaliser
 from site_agent.split.parts import to_part_module
@@ -19,7 +20,7 @@ from site_agent.training.gaze.loop import batches, repeatable, to_tensors
 
 
 @dataclass(frozen=True, eq=False)
-class SmashedData:
+class SmashedData(Samples):
     """The client part's output for all images of a site: `smashed` has shape (n, ...)."""
 
     NAMES: ClassVar = ("smashed", "head", "gaze")
@@ -27,9 +28,6 @@ class SmashedData:
     smashed: Float32
     head: Float32
     gaze: Float32
-
-    def __len__(self) -> int:
-        return len(self.smashed)
 
     def rows(self, chosen: NDArray[np.int64]) -> "SmashedData":
         """Return some rows; zeros where the number is -1."""
@@ -61,12 +59,7 @@ def train_on_union(
 ) -> StateDict:
     """Train a server part as a data centre would, on the smashed data of all sites."""
     half = ServerHalf(part, plan, number)
-    together = SmashedData(
-        *(
-            np.concatenate([getattr(smashed[site], name) for site in sorted(smashed)])
-            for name in SmashedData.NAMES
-        )
-    )
+    together = SmashedData.join([smashed[site] for site in sorted(smashed)])
     generator = torch.Generator().manual_seed(seed_of(plan.training.seed, "all sites", number))
     step = 0
     for _ in range(plan.training.epochs):

@@ -165,14 +165,14 @@ def _features(job: StepJob, sites: StudySamples, progress: Progress) -> gaze_hea
     if method == "head-pose":
         return gaze_head.head_features
     if method == "pca":
-        return gaze_head.component_features(gaze.join_samples(list(sites.values())))
+        return gaze_head.component_features(gaze.GazeSamples.join(list(sites.values())))
     if method == "random":
         module = to_module(new_network(settings.architecture, job.factors.seed))
     elif method in _VIEWS:
         network = to_module(new_network(settings.architecture, job.factors.seed))
         assert isinstance(network, CrossEncoder)
         module = train_on_views(
-            network, _VIEWS[method], loop.to_tensors(gaze.join_samples(list(sites.values()))),
+            network, _VIEWS[method], loop.to_tensors(gaze.GazeSamples.join(list(sites.values()))),
             epochs=settings.rounds * settings.epochs, batch_size=settings.view_batch_size,
             learning_rate=settings.central_learning_rate, seed=job.factors.seed,
         )  # fmt: skip
@@ -191,7 +191,7 @@ def _sites(job: StepJob, samples: StudySamples) -> StudySamples:
             eyes.spread_over_sessions(side, job.settings.site_frames)
             for side in (mine[0::2], mine[1::2])
         ]
-        sites[name] = gaze.both_eyes(gaze.join_samples(parts))
+        sites[name] = gaze.both_eyes(gaze.GazeSamples.join(parts))
     return sites
 
 
@@ -220,7 +220,7 @@ def _train_in_one_place(job: StepJob, sites: StudySamples, progress: Progress) -
     module = to_module(new_network(settings.architecture, factors.seed))
     optimiser = make_optimiser("adamw", module, settings.central_learning_rate, 0.0, 0.0)
     generator = torch.Generator().manual_seed(factors.seed)
-    data = loop.to_tensors(gaze.join_samples(list(sites.values())))
+    data = loop.to_tensors(gaze.GazeSamples.join(list(sites.values())))
     epochs = settings.rounds * settings.epochs
     with repeatable():
         for number in range(1, epochs + 1):

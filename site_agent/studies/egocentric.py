@@ -29,7 +29,7 @@ from aggregators.methods.registry import find_method
 from aggregators.models import StateDict
 from aggregators.whole_file import whole_file
 from site_agent.datasets.egocentric import ClipSamples, EgocentricDataset, arrange, open_egocentric
-from site_agent.datasets.gaze.records import GazeSamples, held_out_sessions, join_samples
+from site_agent.datasets.gaze.records import GazeSamples, held_out_sessions
 from site_agent.datasets.soundness import require_sound
 from site_agent.datasets.synthetic.egocentric_clips import draw_samples
 from site_agent.datasets.synthetic.eye_patches.dataset import RenderSettings, drawn_dataset
@@ -336,7 +336,7 @@ def draw_world(
         if amount:
             circle = 2 * math.pi * float(amount) / len(people)
             people = [_turn_gaze(eyes, number * circle) for number, eyes in enumerate(people)]
-        return join_samples(people)
+        return GazeSamples.join(people)
     clips = _clips(settings, float(amount), seed, scene=kind.strip() or "camera")
     return draw_samples(clips, clip_shape(settings.architecture), progress)
 

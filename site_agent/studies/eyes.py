@@ -9,7 +9,7 @@ import numpy as np
 
 from aggregators.whole_file import whole_file
 from site_agent.datasets.gaze.check import open_gaze
-from site_agent.datasets.gaze.records import GazeDataset, GazeSamples, join_samples, person_digest
+from site_agent.datasets.gaze.records import GazeDataset, GazeSamples, person_digest
 from site_agent.datasets.soundness import require_sound
 from site_agent.datasets.synthetic.eye_patches.dataset import RenderSettings, drawn_dataset
 from site_agent.datasets.synthetic.eye_patches.persons import Skews
@@ -47,7 +47,7 @@ def prepare(
 def keep_samples(samples: StudySamples, folder: Path) -> dict[str, Any]:
     """Write samples for `read_samples`; return the facts about them."""
     with whole_file(folder / _FILE) as file:
-        np.savez(file, **vars(join_samples(list(samples.values()))))
+        np.savez(file, **vars(GazeSamples.join(list(samples.values()))))
     facts = {
         name: {"samples": len(mine), "digest": person_digest(mine)}
         for name, mine in samples.items()

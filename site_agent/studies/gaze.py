@@ -22,12 +22,7 @@ from numpy.typing import NDArray
 from aggregators.methods.registry import METHODS, find_method
 from aggregators.methods.round_options import LocalTraining
 from aggregators.models import NetworkContribution, StateDict
-from site_agent.datasets.gaze.records import (
-    GazeDataset,
-    GazeSamples,
-    angular_errors_deg,
-    join_samples,
-)
+from site_agent.datasets.gaze.records import GazeDataset, GazeSamples, angular_errors_deg
 from site_agent.errors import InvalidInputError, TrainingFailedError
 from site_agent.federated.in_process import run_rounds
 from site_agent.federated.plan import FederationPlan, make_plan
@@ -150,8 +145,8 @@ def score_run(job: StepJob, progress: Progress) -> list[dict[str, Any]]:
     run = plan_run(job, [*samples])
     train = samples_to_train_on(samples, run, job.settings)
     test = samples_to_test(samples, run)
-    everything = join_samples(list(train.values()))
-    shown = (_some(everything), _some(join_samples(list(test.values()))))
+    everything = GazeSamples.join(list(train.values()))
+    shown = (_some(everything), _some(GazeSamples.join(list(test.values()))))
     curve = []
     failed, module = "", None
     try:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from aggregators.models import StateDict
 from aggregators.pruning import entry_sizes, prune, weights_of_layers
 from site_agent.attacks.smashed import SmashedAttackSettings, attack_smashed_data, sheet_of
-from site_agent.datasets.gaze.records import GazeSamples, angular_errors_deg, join_samples
+from site_agent.datasets.gaze.records import GazeSamples, angular_errors_deg
 from site_agent.errors import InvalidInputError, TrainingFailedError
 from site_agent.federated.in_process import run_rounds
 from site_agent.networks.gaze_modules import StagedNetwork
@@ -95,7 +95,7 @@ def score_rounds(job: StepJob, progress: Progress) -> list[dict[str, Any]]:
     if getattr(factors, "pose", "") == "hidden":
         people = {name: replace(x, head=np.zeros_like(x.head)) for name, x in people.items()}
     test = people.pop(factors.left_out)
-    union = join_samples([*people.values()])
+    union = GazeSamples.join([*people.values()])
     known = union[:: max(1, len(union) // len(test))]
     method, level = factors.method, getattr(factors, "level", 0.0)
     cut, epochs = getattr(factors, "cut", ""), getattr(factors, "epochs", 0)
@@ -195,7 +195,7 @@ def _predictions(
 ) -> Iterator[NDArray[np.float64]]:
     """Yield the gaze that each network of a run finds in the patches of the person left out."""
     settings, method, seed = job.settings, job.factors.method, job.factors.seed
-    union = join_samples([*sites.values()])
+    union = GazeSamples.join([*sites.values()])
     if method == "mean-gaze":
         yield np.tile(union.gaze.mean(axis=0), (len(test), 1))
         return
@@ -241,7 +241,7 @@ def attack_smashed(job: StepJob, progress: Progress) -> list[dict[str, Any]]:
     people = read_samples(job)
     victims = _count_victims(len(people))
     shadows = {name: people[name] for name in [*people][:-victims]}
-    test = join_samples([people[name] for name in [*people][-victims:]])
+    test = GazeSamples.join([people[name] for name in [*people][-victims:]])
     base = new_network(settings.architecture, seed)
     tries = SmashedAttackSettings(
         passes=settings.passes, releases=settings.rounds * settings.epochs, seed=seed
@@ -264,7 +264,7 @@ def attack_smashed(job: StepJob, progress: Progress) -> list[dict[str, Any]]:
             )
         noise, cut = SmashedNoise.of(plan), plan.found_cut
         attacked = attack_smashed_data(
-            split_network(network or base, cut).client, cut, join_samples([*shadows.values()]),
+            split_network(network or base, cut).client, cut, GazeSamples.join([*shadows.values()]),
             test[:: max(1, len(test) // _MOST_VICTIM_EYES)], noise, settings=tries,
             estimate=lambda pictures, head: predict_gaze(fixed, pictures, head),
         )  # fmt: skip

@@ -36,7 +36,7 @@ from site_agent.attacks.leaks import apply_update
 from site_agent.attacks.membership import PREFIX
 from site_agent.attacks.receipt.networks import GazeSides
 from site_agent.attacks.receipt.probing import probe
-from site_agent.datasets.gaze.records import GazeSamples, join_samples
+from site_agent.datasets.gaze.records import GazeSamples
 from site_agent.datasets.synthetic.egocentric_clips import ClipSettings, write_clips
 from site_agent.datasets.synthetic.eye_patches.dataset import RenderSettings, render_person
 from site_agent.datasets.synthetic.eye_patches.persons import Skews
@@ -99,7 +99,7 @@ def main() -> None:
 def _cameras() -> Iterator[_Camera]:
     settings = RenderSettings(persons=4, frames_per_person=120, seed=3)
     persons = [render_person(settings, number) for number in settings.numbers]
-    public, eyes = join_samples(persons[:2]), join_samples(persons[2:])[::2]
+    public, eyes = GazeSamples.join(persons[:2]), GazeSamples.join(persons[2:])[::2]
     for kind in (*KINDS, *PASSING):
         read = read_filters if kind == "filters" else _read_dense
         yield _Camera(kind, build_network_camera(kind, public), eyes, read, len(eyes))
@@ -109,7 +109,7 @@ def _cameras() -> Iterator[_Camera]:
     faces = [render_person(both, number) for number in both.numbers]
     victim = faces[2]
     read_codes = partial(read_neighbours, layer="decoder.fc", order=CODE_ROWS)
-    camera = build_code_camera(join_samples(faces[:2]))
+    camera = build_code_camera(GazeSamples.join(faces[:2]))
     yield _Camera("codes of a cross-encoder", camera, victim, read_codes, len(victim))
     with tempfile.TemporaryDirectory() as folder:
         write_clips(Path(folder) / "clips", ClipSettings(persons=1, videos=10, seconds=3))
@@ -230,7 +230,7 @@ def _probe_sums(shadows: int) -> None:
         persons=24, frames_per_person=120, sessions=(1, 1), seed=21, skews=Skews(amount=1.0)
     )
     persons = [render_person(settings, number)[:120] for number in settings.numbers]
-    others = join_samples([samples[::4] for samples in persons[15:]])
+    others = GazeSamples.join([samples[::4] for samples in persons[15:]])
     base = new_network("gaze-lenet", 9)
     with tempfile.TemporaryDirectory(prefix="poolctl-benchmark-") as folder:
         files = Path(folder) / "sent.contribution", Path(folder) / "base.safetensors"

@@ -19,7 +19,7 @@ from site_agent.attacks import dualview, gradients, leaks, membership, reidentif
 from site_agent.attacks.membership import PREFIX, rows_of_layers
 from site_agent.attacks.separation import Float64, MemberScores, separation
 from site_agent.attacks.table import GUESSING, Attack, Scores, Share, Trial, read_sent
-from site_agent.datasets.gaze.records import GazeSamples, join_samples
+from site_agent.datasets.gaze.records import GazeSamples
 from site_agent.errors import InvalidInputError
 from site_agent.federated.leak_checks import audit_base
 from site_agent.federated.local_training import train_contribution
@@ -121,7 +121,7 @@ class Attacker:
         half = _MOST_CANDIDATES // 2
         groups = [np.unique(samples.person)[:half] for samples in (members, others)]
         names = np.concatenate(groups)
-        pictures = split_persons(join_samples([members, others]), names)
+        pictures = split_persons(GazeSamples.join([members, others]), names)
         made = [self.train(mine, f"as {name}") for name, mine in zip(names, pictures, strict=True)]
         return names, pictures, made
 

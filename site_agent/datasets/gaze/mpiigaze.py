@@ -80,7 +80,7 @@ def _read_person(path: Path, person: str, _view: View) -> published.PersonRead:
         raise AnnotationFileError(lists / f"{person}.txt", line, problem)
     if not parts:
         raise AnnotationFileError(folder / person, 0, "has no samples")
-    return records.join_samples(parts), []
+    return records.GazeSamples.join(parts), []
 
 
 def _read_list(path: Path) -> Chosen:

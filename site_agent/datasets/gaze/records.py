@@ -12,12 +12,13 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from site_agent.datasets.check import Finding
+from site_agent.datasets.samples import Samples
 from site_agent.errors import InvalidInputError
 from site_agent.networks.architectures import GAZE_ARCHITECTURES
 from site_agent.networks.views import ANGLES, EYE, Target, View
@@ -80,7 +81,7 @@ PATCH_SHAPE = (36, 60)
 
 
 @dataclass(frozen=True)
-class GazeSamples:
+class GazeSamples(Samples):
     """Pictures of one or several persons, in one view; eye patches all as left eyes.
 
     Patches of right eyes are mirrored, and their yaws negated, so that one network serves both.
@@ -102,13 +103,6 @@ class GazeSamples:
     """int64, shape (n,): number within the session; both eyes of a frame have the same."""
     eye: NDArray[np.str_]
     """str, shape (n,): 'left' or 'right', of the person; 'left' for views of both eyes."""
-
-    def __len__(self) -> int:
-        return len(self.patches)
-
-    def __getitem__(self, index: Any) -> "GazeSamples":
-        """Return the samples of a slice, a mask or an array of numbers."""
-        return GazeSamples(*(values[index] for values in vars(self).values()))
 
 
 @dataclass(frozen=True)
@@ -154,7 +148,7 @@ class GazeDataset:
             raise InvalidInputError(
                 f"{self.path}: has no person {', '.join(unknown)}; it has {', '.join(self.persons)}"
             )
-        return join_samples([self.read_person(person) for person in names])
+        return GazeSamples.join([self.read_person(person) for person in names])
 
     def read_each(self, progress: Progress) -> Iterator[tuple[str, GazeSamples]]:
         """Yield the name and the samples of each person."""
@@ -182,12 +176,6 @@ class GazeLayout:
     """Yields each person as far as it can be read, for checks."""
     view: View = EYE
     """The view in which it is read unless another one is asked for."""
-
-
-def join_samples(parts: Sequence[GazeSamples]) -> GazeSamples:
-    """Return the samples of several sets, one after the other; at least one set."""
-    columns = zip(*(vars(part).values() for part in parts), strict=True)
-    return GazeSamples(*(np.concatenate(column) for column in columns))
 
 
 def as_left_eyes(patches: UInt8, angles: Float64, right: NDArray[np.bool_]) -> None:

@@ -323,7 +323,8 @@ def _draw_times(
     bursts = camera.uniform(size=len(times_s)) < design.lost_share / 2.0 / 4.0
     for shift in range(4):
         kept[shift:] &= ~bursts[: len(bursts) - shift]
-    return np.round(times_s[kept], 6)
+    present: Float64 = np.round(times_s[kept], 6)
+    return present
 
 
 def _rest(events: np.random.Generator, times_s: Float64) -> Float64:

@@ -138,7 +138,7 @@ def draw_samples(
         )
         pictures = [egocentric.squeeze(frame, shape.size_px) for frame in drawn.frames]
         parts.append(egocentric.cut_pictures(clip, pictures, shape))
-    return egocentric.join_clips(parts)
+    return egocentric.ClipSamples.join(parts)
 
 
 class _Object:

@@ -16,12 +16,7 @@ from aggregators.models import StateDict
 from site_agent.attacks import dualview, leaks, membership, reidentification
 from site_agent.attacks.receipt.networks import needs_of
 from site_agent.attacks.separation import Float64, separation
-from site_agent.datasets.gaze.records import (
-    PATCH_SHAPE,
-    GazeSamples,
-    angular_errors_deg,
-    join_samples,
-)
+from site_agent.datasets.gaze.records import PATCH_SHAPE, GazeSamples, angular_errors_deg
 from site_agent.federated.local_training import train_contribution
 from site_agent.federated.plan import FederationPlan, make_plan
 from site_agent.networks import modules as networks
@@ -78,7 +73,7 @@ class Federation:
 
     @cached_property
     def public(self) -> GazeSamples:
-        samples = join_samples([person.trains for person in self.everyone.public.values()])
+        samples = GazeSamples.join([person.trains for person in self.everyone.public.values()])
         picks = np.linspace(0, len(samples) - 1, min(_PUBLIC_PICTURES, len(samples)))
         return samples[picks.round().astype(int)]
 
@@ -90,7 +85,7 @@ class Federation:
     @cached_property
     def embedding(self) -> dualview.Embedding:
         judges = self.everyone.judges.values()
-        return dualview.fit_embedding(join_samples([person.trains[::2] for person in judges]))
+        return dualview.fit_embedding(GazeSamples.join([person.trains[::2] for person in judges]))
 
     @cached_property
     def public_losses(self) -> leaks.Losses:
@@ -114,7 +109,7 @@ class Federation:
     def people(self) -> membership.Candidates:
         """Pictures with which nobody trained, of victims and of outsiders."""
         groups = [
-            join_samples(
+            GazeSamples.join(
                 [person.others[: self.settings.judged_samples] for person in group.values()]
             )
             for group in (self.everyone.victims, self.everyone.outsiders)
@@ -294,7 +289,7 @@ def _collect_judged(persons: Mapping[str, Person], count: int) -> membership.Can
     inside = [person.trains[:: max(1, len(person.trains) // count)] for person in persons.values()]
     outside = [person.others[:count] for person in persons.values()]
     return membership.Candidates.of(
-        join_samples([samples[:count] for samples in inside]), join_samples(outside)
+        GazeSamples.join([samples[:count] for samples in inside]), GazeSamples.join(outside)
     )
 
 

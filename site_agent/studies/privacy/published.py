@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from site_agent.attacks import dualview, leaks
 from site_agent.attacks.eye_gan import EyeGan, GanSettings, train_gan
-from site_agent.datasets.gaze.records import PATCH_SHAPE, angular_errors_deg, join_samples
+from site_agent.datasets.gaze.records import PATCH_SHAPE, GazeSamples, angular_errors_deg
 from site_agent.networks.modules import predict_gaze, to_module
 from site_agent.studies.privacy.persons import load_persons
 from site_agent.studies.privacy.probes import (
@@ -57,7 +57,7 @@ def train_prior(job: StepJob, progress: Progress) -> dict[str, float]:
     eyes.
     """
     public = load_persons(job.data).public.values()
-    eyes = join_samples([person.trains for person in public]).patches
+    eyes = GazeSamples.join([person.trains for person in public]).patches
     chosen = GanSettings(steps=job.settings.gan_steps, seed=job.factors.seed)
     gan = train_gan(eyes, chosen, progress)
     gan.save(job.folder / f"{job.factors.seed}.pt")

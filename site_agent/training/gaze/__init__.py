@@ -61,7 +61,7 @@ def read_training_data(
     for number, person in enumerate(persons):
         progress(number / len(persons), f"read person {person}")
         parts.append(dataset.read([person]))
-    samples = gaze.join_samples(parts)
+    samples = gaze.GazeSamples.join(parts)
     held = gaze.held_out_sessions(samples, settings.validation)
     if (count := len(samples) - int(held.sum())) < _FEWEST_SAMPLES:
         problem = f"has {count} samples to train on, expected at least {_FEWEST_SAMPLES}"

@@ -53,7 +53,7 @@ from site_agent.attacks.membership import (
 )
 from site_agent.attacks.reidentification import UpdateComparison, reidentify
 from site_agent.attacks.separation import separation
-from site_agent.datasets.gaze.records import GazeSamples, join_samples
+from site_agent.datasets.gaze.records import GazeSamples
 from site_agent.errors import InvalidInputError
 from site_agent.federated.local_training import train_contribution
 from site_agent.federated.plan import make_plan
@@ -89,7 +89,7 @@ def test_the_mean_of_all_updates_is_the_network_that_the_round_made() -> None:
 
 def test_losses_have_the_form_of_the_leak_and_training_lowers_them() -> None:
     own_samples = [trains[:6] for trains, _ in persons().values()]
-    samples = join_samples(own_samples)
+    samples = GazeSamples.join(own_samples)
     losses = Losses(samples).of_leak(leak_of("plain", recorded()))
     assert losses.before.shape == (2, len(samples))
     assert losses.after.shape == (len(own_samples), 2, len(samples))
@@ -132,7 +132,7 @@ def test_an_overfitted_network_gives_its_samples_away(overfitted: tuple[Leak, Ca
 
 
 def test_a_shadow_and_references_give_two_more_attacks() -> None:
-    samples = join_samples([part for both in persons().values() for part in both])
+    samples = GazeSamples.join([part for both in persons().values() for part in both])
     members = np.concatenate(
         [
             np.arange(len(trains) + len(others)) < len(trains)
@@ -205,7 +205,7 @@ def public_eyes() -> list[GazeSamples]:
 
 
 def test_codes_of_public_eyes_have_mean_0_and_variance_1_and_decode_to_them() -> None:
-    samples = join_samples(public_eyes())
+    samples = GazeSamples.join(public_eyes())
     prior = fit_prior(samples.patches, len(samples) - 1)
     codes = prior.encode(samples.patches)
     np.testing.assert_allclose(codes.mean(axis=0), 0, atol=1e-6)
@@ -215,7 +215,7 @@ def test_codes_of_public_eyes_have_mean_0_and_variance_1_and_decode_to_them() ->
 
 
 def test_the_search_finds_pictures_that_the_network_knows_better() -> None:
-    public = join_samples(public_eyes())
+    public = GazeSamples.join(public_eyes())
     prior, sites = fit_prior(public.patches, 16), list(persons())
     settings = InversionSettings(prior=1.0, gaze=6.0, restarts=2, steps=8, learning_rate=0.05)
     victims = Victims(sites, np.zeros((len(sites), prior.components)))
@@ -256,7 +256,7 @@ def test_densities_are_learnt_from_shadow_sites() -> None:
 
 
 def test_judges_know_persons_and_likeness() -> None:
-    embedding = fit_embedding(join_samples(public_eyes()))
+    embedding = fit_embedding(GazeSamples.join(public_eyes()))
     trains = [pictures[:10] for pictures, _ in persons().values()]
     similar = embedding.similarities(
         np.array([pictures.patches for pictures in trains]), public_eyes()
@@ -271,7 +271,7 @@ def test_judges_know_persons_and_likeness() -> None:
 
 
 def eyes() -> GazeSamples:
-    return join_samples([trains for trains, _ in persons().values()])
+    return GazeSamples.join([trains for trains, _ in persons().values()])
 
 
 @cache

@@ -25,7 +25,7 @@ from site_agent.attacks.receipt.networks import GazeSides
 from site_agent.attacks.receipt.pages import write_receipt
 from site_agent.attacks.receipt.probing import audit_epsilon, probe, refuted_epsilon
 from site_agent.attacks.separation import separation
-from site_agent.datasets.gaze.records import GazeSamples, join_samples
+from site_agent.datasets.gaze.records import GazeSamples
 from site_agent.datasets.synthetic.eye_patches.dataset import RenderSettings, render_person
 from site_agent.datasets.synthetic.eye_patches.persons import Skews
 from site_agent.federated.leak_checks import audit_base, warn_of_span
@@ -73,7 +73,7 @@ class Probing:
 
 @pytest.fixture
 def probing(persons: list[GazeSamples], tmp_path: Path) -> Probing:
-    return Probing(tmp_path, join_samples(persons[SITES:]))
+    return Probing(tmp_path, GazeSamples.join(persons[SITES:]))
 
 
 def test_the_verdict_on_an_honest_update_of_one_step_names_the_leak(
@@ -109,7 +109,7 @@ def test_the_verdict_on_an_honest_update_of_one_step_names_the_leak(
 def test_a_sum_of_13_sites_shows_nothing_but_the_span_of_a_wide_layer(
     probing: Probing, persons: list[GazeSamples]
 ) -> None:
-    sites = [join_samples(persons[:3]), *persons[3:SITES]]
+    sites = [GazeSamples.join(persons[:3]), *persons[3:SITES]]
     made = [probing.train(samples, FLOORS, f"site-{n}") for n, samples in enumerate(sites)]
     means = {
         name: np.mean(
@@ -201,7 +201,7 @@ def build_decoy(base: StateDict, public: GazeSamples) -> StateDict:
 def test_a_camera_in_disguise_is_named_although_controls_cannot_train_it(
     persons: list[GazeSamples], tmp_path: Path
 ) -> None:
-    members, public = join_samples(persons[:2]), join_samples(persons[SITES:])
+    members, public = GazeSamples.join(persons[:2]), GazeSamples.join(persons[SITES:])
     probing = Probing(tmp_path, public, build_decoy(new_network("gaze-lenet", 5), public))
     assert "answer alike" in " ".join(audit_base(probing.base, members))
     sent = probing.train(members, LocalTraining(learning_rate=0.001, momentum=0), guarded=False)
@@ -221,7 +221,7 @@ def test_a_camera_in_disguise_is_named_although_controls_cannot_train_it(
 
 
 def test_findings_of_the_audit_are_a_finding(persons: list[GazeSamples], tmp_path: Path) -> None:
-    members, public = persons[0], join_samples(persons[SITES:])
+    members, public = persons[0], GazeSamples.join(persons[SITES:])
     camera = build_imprint(new_network("gaze-lenet", 5), public)
     assert camera is not None
     probing = Probing(tmp_path, public, camera)
@@ -236,7 +236,10 @@ def test_findings_of_the_audit_are_a_finding(persons: list[GazeSamples], tmp_pat
 def epsilons(
     seeds: range, persons: list[GazeSamples], training: LocalTraining
 ) -> list[EpsilonBounds]:
-    base, sides = new_network("gaze-lenet", 5), GazeSides(join_samples(persons[:4]), persons[SITES])
+    base, sides = (
+        new_network("gaze-lenet", 5),
+        GazeSides(GazeSamples.join(persons[:4]), persons[SITES]),
+    )
     return [audit_epsilon(base, sides, training, seed) for seed in seeds]
 
 
@@ -264,7 +267,7 @@ def test_attacks_refute_no_epsilon_of_the_accountant_in_100_seeds(
 @pytest.mark.parametrize("epsilon", [None, 8.0])
 def test_sums_have_both_bounds(persons: list[GazeSamples], epsilon: float | None) -> None:
     training = LocalTraining(epochs=1, learning_rate=0.002, dp_epsilon=epsilon, dp_layers="all")
-    sides = GazeSides(join_samples(persons[:4]), join_samples(persons[SITES:]))
+    sides = GazeSides(GazeSamples.join(persons[:4]), GazeSamples.join(persons[SITES:]))
     bound = audit_epsilon(new_network("gaze-lenet", 5), sides, training, 0, labs=3)
     assert bound.at_most == epsilon
     if epsilon is None:
@@ -306,7 +309,7 @@ def span_persons() -> list[GazeSamples]:
 
 
 def auc_of(base: StateDict, after: StateDict, members: GazeSamples, others: GazeSamples) -> float:
-    candidates = join_samples([members, others])
+    candidates = GazeSamples.join([members, others])
     scores = span_scores(leak_of_network(base, after), candidates)
     assert list(scores) == ["span of fc1"]
     is_member = np.arange(len(candidates)) < len(members)
@@ -319,7 +322,7 @@ def auc_of(base: StateDict, after: StateDict, members: GazeSamples, others: Gaze
 def test_the_span_of_a_sum_tells_the_samples_of_every_site(
     training: LocalTraining, least: float, span_persons: list[GazeSamples]
 ) -> None:
-    base, others = new_network("gaze-lenet", 5), join_samples(span_persons[SPAN_SITES:])
+    base, others = new_network("gaze-lenet", 5), GazeSamples.join(span_persons[SPAN_SITES:])
     updates = [
         train_contribution(base, "0" * 64, samples, training, site=f"s{n}", round_number=1)
         for n, samples in enumerate(span_persons[:SPAN_SITES])

@@ -14,7 +14,6 @@ from site_agent.datasets.gaze.records import (
     GazeSamples,
     angular_errors_deg,
     held_out_sessions,
-    join_samples,
     person_digests,
     sample_marks,
 )
@@ -42,7 +41,9 @@ from tests.site_agent.datasets.gaze.made import samples_of
 
 @pytest.fixture
 def samples() -> GazeSamples:
-    return join_samples([samples_of("a", 24, 1), samples_of("b", 10, 2), samples_of("c", 40, 3)])
+    return GazeSamples.join(
+        [samples_of("a", 24, 1), samples_of("b", 10, 2), samples_of("c", 40, 3)]
+    )
 
 
 def test_scores_are_those_of_plain_means(samples: GazeSamples) -> None:

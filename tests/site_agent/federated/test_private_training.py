@@ -18,7 +18,7 @@ from aggregators.models import StateDict
 from site_agent.attacks.gradients import SampleGradients
 from site_agent.attacks.leaks import leak_of_network
 from site_agent.attacks.separation import separation
-from site_agent.datasets.gaze.records import GazeSamples, join_samples
+from site_agent.datasets.gaze.records import GazeSamples
 from site_agent.errors import ContributionWithheldError, InvalidInputError
 from site_agent.federated.local_training import Privacy, count_honest, train_contribution
 from site_agent.federated.plan import make_plan
@@ -92,7 +92,9 @@ def test_one_sample_or_person_moves_the_sum_by_its_clipped_part_at_most(
     unit: str, layers: str
 ) -> None:
     """Without noise, with all drawn: the sums with and without it differ by `dp_clip` at most."""
-    both = join_samples([samples_at(1, 16), replace(samples_at(2, 16), person=np.full(16, "p09"))])
+    both = GazeSamples.join(
+        [samples_at(1, 16), replace(samples_at(2, 16), person=np.full(16, "p09"))]
+    )
     # Large steps of samples, so that rounding is small compared with them.
     rate = 0.001 if unit == "person" else 1.0
     settings = LocalTraining(
@@ -250,7 +252,7 @@ class TestLedger:
         assert 1.0 < spent <= 2.0
         assert ledger.epsilon(samples_at(2), 1e-5) == 0.0
         # The round's own persons, whatever else the data hold.
-        assert ledger.epsilon(join_samples([samples_at(2), samples]), 1e-5) == spent
+        assert ledger.epsilon(GazeSamples.join([samples_at(2), samples]), 1e-5) == spent
 
     def test_samples_and_persons_have_one_budget_however_they_are_named(
         self, tmp_path: Path

@@ -13,7 +13,7 @@ from aggregators.formats import encode_model, fingerprint
 from aggregators.methods.registry import find_method
 from aggregators.methods.round_options import LocalTraining
 from aggregators.models import NetworkContribution, StateDict
-from site_agent.datasets.gaze.records import GazeSamples, join_samples
+from site_agent.datasets.gaze.records import GazeSamples
 from site_agent.errors import InvalidInputError
 from site_agent.federated.in_process import run_rounds
 from site_agent.federated.local_training import subtract_network, train_contribution
@@ -143,7 +143,7 @@ def test_v1_of_sites_that_guard_themselves_has_the_batches_of_rounds() -> None:
 @pytest.mark.parametrize("cut", LENET_CUTS)
 def test_one_plain_step_a_round_is_a_step_on_the_union(cut: str) -> None:
     plan = plan_of(cut, rounds=1, batch_size=1000, momentum=0, epochs=1)
-    union = join_samples([*small_sites().values()])
+    union = GazeSamples.join([*small_sites().values()])
     expected = train_whole(new_network("gaze-lenet", 1), union, plan, "union", 1)
     assert difference(last_network(plan, small_sites()), expected) < 1e-6
 
@@ -201,7 +201,7 @@ def test_a_frozen_client_gives_what_a_data_centre_with_that_layer_frozen_would()
     module = to_module(base)
     for name, parameter in module.named_parameters():
         parameter.requires_grad_(not name.startswith("conv1"))
-    union = join_samples([small_sites()[site] for site in sorted(small_sites())])
+    union = GazeSamples.join([small_sites()[site] for site in sorted(small_sites())])
     optimiser = make_optimiser("sgd", module, 0.02, 0.9, 0.0)
     generator = torch.Generator().manual_seed(seed_of(0, "all sites", 1))
     with repeatable():

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from aggregators.methods.round_options import LocalTraining
 from aggregators.models import NetworkContribution
-from site_agent.datasets.gaze.records import GazeSamples, join_samples
+from site_agent.datasets.gaze.records import GazeSamples
 from site_agent.datasets.synthetic.eye_patches.dataset import RenderSettings, render_person
 from site_agent.errors import InvalidInputError
 from site_agent.federated.local_training import train_contribution
@@ -58,7 +58,7 @@ def run_of(step: str, persons: list[str], **factors: Any) -> Any:
 
 
 def keys_of(samples: dict[str, GazeSamples]) -> set[tuple[str, str]]:
-    together = join_samples(list(samples.values()))
+    together = GazeSamples.join(list(samples.values()))
     return set(zip(together.person.tolist(), together.session.tolist(), strict=True))
 
 

@@ -77,7 +77,7 @@ def rendered_count(settings: RenderSettings, number: int) -> int:
 
 def render_person(settings: RenderSettings, number: int) -> records.GazeSamples:
     """Render all samples of one person; equal settings give equal samples."""
-    return records.join_samples(list(_rendered_sessions(settings, number)))
+    return records.GazeSamples.join(list(_rendered_sessions(settings, number)))
 
 
 def drawn_dataset(settings: RenderSettings) -> records.GazeDataset:
@@ -116,8 +116,7 @@ def _rendered_sessions(settings: RenderSettings, number: int) -> Iterator[record
             shift = rng.normal(0, 0.5, (count, 2))
             chosen = np.full(count, True) if settings.both_eyes else either == bool(side)
             turned, angles = _seen_from_eye(gaze, head, eye)
-            drawn = EyeFrames(angles, turned, **common, shift_px=shift)
-            drawn = EyeFrames(*(values[chosen] for values in vars(drawn).values()))
+            drawn = EyeFrames(angles, turned, **common, shift_px=shift)[chosen]
             noise = np.random.default_rng([_NOISE_STREAM, seed, number, session, side])
             shape = getattr(person, eye)
             lit = recording if eye == "left" else _mirrored(recording)

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from site_agent.datasets.gaze.records import PATCH_SHAPE, Float64, UInt8
+from site_agent.datasets.samples import Samples
 from site_agent.datasets.synthetic.eye_patches.geometry import (
     FINE,
     BallHits,
@@ -196,7 +197,7 @@ _BLOCK = 4
 
 
 @dataclass(frozen=True)
-class EyeFrames:
+class EyeFrames(Samples):
     """The values that differ from frame to frame."""
 
     gaze: Float64
@@ -208,9 +209,6 @@ class EyeFrames:
     """Of shape (n,). Radius of the pupil, in radii of the iris."""
     shift_px: Float64
     """Of shape (n, 2). Error of the place of the patch: right and down."""
-
-    def __len__(self) -> int:
-        return len(self.gaze)
 
 
 def render_patches(
@@ -224,8 +222,8 @@ def render_patches(
     patches = np.empty((len(frames), *PATCH_SHAPE), dtype=np.uint8)
     for start in range(0, len(frames), _BLOCK):
         block = slice(start, start + _BLOCK)
-        part = EyeFrames(*(values[block] for values in vars(frames).values()))
-        patches[block] = _taken(_painted(person, eye, recording, part), recording, rng)
+        painted = _painted(person, eye, recording, frames[block])
+        patches[block] = _taken(painted, recording, rng)
     return patches
 
 

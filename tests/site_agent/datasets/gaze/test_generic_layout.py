@@ -14,9 +14,9 @@ from PIL import Image
 
 from site_agent.datasets.gaze.check import check_gaze, open_gaze
 from site_agent.datasets.gaze.records import (
+    GazeSamples,
     gaze_digest,
     held_out_sessions,
-    join_samples,
     select_sessions,
 )
 from site_agent.errors import AnnotationFileError, InvalidInputError
@@ -167,7 +167,7 @@ def test_whole_sessions_are_held_out_of_each_person(counts: list[int], share: fl
         one = samples_of(f"p{number}", 20)
         names = np.array([f"s{i % count}" for i in range(20)])
         parts.append(replace(one, session=names))
-    samples = join_samples(parts)
+    samples = GazeSamples.join(parts)
     held = held_out_sessions(samples, share)
     for number, count in enumerate(counts):
         of_person = samples.person == f"p{number}"

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from site_agent.datasets.gaze.check import check_gaze
-from site_agent.datasets.gaze.records import GazeSamples, angular_errors_deg, join_samples
+from site_agent.datasets.gaze.records import GazeSamples, angular_errors_deg
 from site_agent.datasets.synthetic.eye_patches.dataset import (
     RenderSettings,
     render_person,
@@ -39,7 +39,7 @@ def ridge_error_deg(train: GazeSamples, test: GazeSamples) -> float:
 
 
 def test_gaze_can_be_learned_from_other_sessions(persons: list[GazeSamples]) -> None:
-    samples = join_samples(persons)
+    samples = GazeSamples.join(persons)
     held_out = samples.session == "s00"
     train, test = samples[~held_out], samples[held_out]
     constant = np.broadcast_to(train.gaze.mean(axis=0), test.gaze.shape)
@@ -77,7 +77,7 @@ def test_both_eyes_of_a_frame_look_at_the_same_point() -> None:
 
 
 def test_the_lids_and_the_iris_follow_the_gaze(persons: list[GazeSamples]) -> None:
-    samples = join_samples(persons)
+    samples = GazeSamples.join(persons)
     middle = samples.patches[:, 8:30, 8:52].astype(np.float64)
     dark = np.maximum(middle.mean(axis=(1, 2), keepdims=True) - middle, 0)
     weight = dark.sum(axis=(1, 2))

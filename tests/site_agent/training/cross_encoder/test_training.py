@@ -19,7 +19,6 @@ from site_agent.datasets.gaze.records import (
     angular_errors_deg,
     both_eyes,
     held_out_sessions,
-    join_samples,
 )
 from site_agent.datasets.synthetic.eye_patches.dataset import RenderSettings, render_person
 from site_agent.datasets.synthetic.eye_patches.persons import Skews
@@ -75,7 +74,7 @@ def test_right_eyes_are_turned_back_to_how_the_camera_saw_them() -> None:
 
 
 def test_each_frame_is_in_one_pair_of_its_session() -> None:
-    samples = join_samples([samples_of("a", 26, 1), samples_of("b", 20, 2)])
+    samples = GazeSamples.join([samples_of("a", 26, 1), samples_of("b", 20, 2)])
     session = to_tensors(samples).session
     pairs = pair_frames(session, torch.Generator().manual_seed(3))
     assert torch.equal(session[pairs[:, 0]], session[pairs[:, 1]])
@@ -292,7 +291,7 @@ def test_rounds_train_encoders_that_sites_accept_again(eyes: dict[str, GazeSampl
     assert isinstance(held.network, StateDict)
     for samples in eyes.values():
         assert audit_base(held.network, samples) == []
-    everyone = join_samples(list(eyes.values()))
+    everyone = GazeSamples.join(list(eyes.values()))
     before, after = (
         TASK.score_home(to_module(network), everyone, everyone) for network in (base, held.network)
     )
