@@ -59,20 +59,22 @@ async function refresh() {
   isFetching = false;
 }
 
-let stream = null;
+// Of the one stream of this page, whenever it is opened again: timers of an earlier one are over.
+let [stream, silent, later] = [null, null, null];
 let waiting = null;
 const states = new Map();
 function listen() {
+  clearTimeout(later);
+  stream?.close();
   stream = new EventSource(`${at}/events`);
   const stopped = document.getElementById("stopped");
-  let silent = null;
   stream.addEventListener("open", () => { clearTimeout(silent); silent = null; if (!stopped.hidden) location.reload(); });
   // Jobs may have changed since the page was drawn, or while no stream was open.
   stream.addEventListener("hello", refresh);
   stream.addEventListener("error", () => {
     silent ??= setTimeout(() => { stopped.hidden = false; }, 5000);
     // A browser gives up a stream that was refused.
-    if (stream.readyState === EventSource.CLOSED) setTimeout(listen, 5000);
+    if (stream.readyState === EventSource.CLOSED) later = setTimeout(listen, 5000);
   });
   stream.addEventListener("message", (event) => {
     const { job, state, percent, left } = JSON.parse(event.data);
@@ -92,8 +94,8 @@ function listen() {
 if ("live" in document.body.dataset) {
   listen();
   document.addEventListener("visibilitychange", () => {
-    stream?.close();
     if (!document.hidden) listen();
+    else { stream.close(); clearTimeout(later); clearTimeout(silent); silent = null; }
   });
 }
 

@@ -113,6 +113,32 @@ def test_a_job_added_before_the_stream_opens_is_shown(app: RunningApp, chromium:
     assert problems == []
 
 
+def test_a_page_that_hears_of_the_app_again_does_not_say_that_it_stopped(
+    app: RunningApp, chromium: Any
+) -> None:
+    problems: list[str] = []
+    page = let_in(chromium, app, problems)
+    page.clock.install()
+    asked: list[Any] = []
+
+    def refuse_first(route: Any) -> None:
+        asked.append(route)
+        if len(asked) == 1:
+            route.fulfill(status=204)
+        else:
+            route.continue_()
+
+    page.route("**/events", refuse_first)
+    page.goto(f"{app.address}/jobs")
+    wait_until(lambda: page.evaluate("stream.readyState === EventSource.CLOSED"))
+    # As somebody who looks at another window, and again at this one.
+    page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
+    wait_until(lambda: page.evaluate("stream.readyState === EventSource.OPEN"))
+    page.clock.fast_forward(6000)
+    assert page.is_hidden("#stopped")
+    assert (len(asked), problems) == (2, [])
+
+
 def test_escape_leaves_a_dialog_and_the_focus_returns(app: RunningApp, chromium: Any) -> None:
     problems: list[str] = []
     # A window of 1280 x 800 at 200 %.
