@@ -3,10 +3,10 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from aggregators.formats import file_digest
 from cli.frame.errors import InputMissingError, UsageError
 from cli.frame.options import Argument, Option, command, single
 from cli.frame.output import Invocation, Reply, TableText
@@ -100,7 +100,7 @@ class BlinkInput:
         same = held == self.video.name
         if same and digest is not None and self.video.is_file():
             # Cameras give one name in many folders; a trace that was mended keeps its name.
-            same = file_digest(self.video) == digest
+            same = self.recording.digest == digest
             held = f"another {held}"
         if not same:
             raise UsageError(
@@ -112,6 +112,10 @@ class BlinkInput:
     def is_trace(self) -> bool:
         """Return whether the recording is a trace and no video."""
         return self.video.suffix.lower() in {".csv", ".tsv", ".txt"}
+
+    @cached_property
+    def recording(self) -> Recording:
+        return Recording(self.video, self.timestamps, self.frame_rate_hz)
 
     @property
     def title(self) -> str:
@@ -131,8 +135,7 @@ def run_input(
         with invocation.progress(f"blink {chosen.title}") as report:
             trace = pipeline.TraceFile(chosen.video, chosen.frame_rate_hz)
             return pipeline.run_blink_analysis(trace, progress=report, **common)
-    recording = Recording(chosen.video, chosen.timestamps, chosen.frame_rate_hz)
-    files = _model_files(invocation, models, recording)
+    files = _model_files(invocation, models, chosen.recording)
     arguments: dict[str, Any] = {
         **common,
         "landmarks": files["landmarks"].path,
@@ -142,7 +145,7 @@ def run_input(
         },
     }
     with invocation.progress(f"blink {chosen.title}") as report:
-        return pipeline.run_blink_analysis(recording, progress=report, **arguments)
+        return pipeline.run_blink_analysis(chosen.recording, progress=report, **arguments)
 
 
 def _model_files(

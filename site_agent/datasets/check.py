@@ -274,7 +274,8 @@ def _box_findings(
     elif box.left < 0 or box.top < 0 or box.right >= width or box.bottom >= height:
         text = f"the box {box.corners} reaches outside the image of {width} x {height} pixels"
         yield _finding("warning", "box-crosses-edge", dataset, image, text, box=box)
-    if _is_elsewhere(box) and _fits(box, width - 1, height - 1):
+    is_cut = box.left <= 0 or box.top <= 0 or box.right >= width - 1 or box.bottom >= height - 1
+    if not is_cut and _is_elsewhere(box):
         text = (
             f"the parts lie beyond the box {box.corners}, or are far larger or smaller than it: "
             "are both in pixels of this picture, and is the box left, top, width, height?"

@@ -20,6 +20,7 @@ neither a wrong clock nor a slow file server makes a holder appear dead.
 import contextlib
 import hashlib
 import json
+import logging
 import os
 import pickle
 import platform
@@ -45,6 +46,7 @@ from site_agent.plain_json import json_bytes, write_json
 from site_agent.wording import duration_words
 from site_agent.work.processes import is_alive, this_process
 
+_log = logging.getLogger(__name__)
 HEARTBEAT_S = 15.0
 SILENCE_S = 600.0
 WATCH_S = 120.0
@@ -487,7 +489,11 @@ def hold_folder(
                 if not wait:
                     raise
             pause()
-        yield claims
+        try:
+            yield claims
+        except KeyboardInterrupt:
+            _log.info("%s: what is finished is kept, and the same command does the rest", folder)
+            raise
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
@@ -11,7 +12,12 @@ import numpy as np
 from aggregators.formats import file_digest
 from site_agent.errors import TableFileError, VideoFileError
 from site_agent.eyeblink.records import Float64, frame_rate_of
-from site_agent.eyeblink.session_folder import RecordingStart, SessionLabels, SourceFile
+from site_agent.eyeblink.session_folder import (
+    RecordingStart,
+    SessionLabels,
+    SourceFile,
+    source_file,
+)
 from site_agent.eyeblink.video.seeking import SeekableVideo
 from site_agent.pictures.video_reading import DecodingReport, FrameSource, VideoInfo, VideoReader
 from site_agent.text_tables import read_table
@@ -53,16 +59,16 @@ class Recording:
         own_times_s = container_times(self.path) if other_clock else timestamps_s
         return SeekableVideo(self.path, own_times_s)
 
-    def source(self) -> SourceFile:
-        """Return name and digest."""
-        return SourceFile("video", self.path.name, file_digest(self.path))
+    @cached_property
+    def digest(self) -> str:
+        """Return the SHA-256 of the video, which is read for it once."""
+        return file_digest(self.path)
 
     def sources(self) -> tuple[SourceFile, ...]:
         """Return the recording, and the table of its times where there is one."""
+        video = SourceFile("video", self.path.name, self.digest)
         table = self.timestamps
-        if table is None:
-            return (self.source(),)
-        return self.source(), SourceFile("timestamps", table.name, file_digest(table))
+        return (video,) if table is None else (video, source_file("timestamps", table))
 
 
 def describe_recording(

@@ -232,7 +232,9 @@ def test_a_batch_that_is_stopped_goes_on(
         if how is signal.SIGINT:
             assert process.returncode == 130
             assert process.stderr is not None
-            assert "again to continue" in process.stderr.read()
+            told = process.stderr.read()
+            assert f"{study}: what is finished is kept" in told
+            assert "again to continue" in told
             assert "pending" in states_of(study).values()
             assert not list(study.glob(".batch/work/*"))
     before = written_at(study)

@@ -1,7 +1,9 @@
 """``poolctl blink`` on all kinds of recordings, with trials, labels and wrong options."""
 
+import hashlib
 import json
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 import pytest
@@ -135,7 +137,16 @@ def test_a_video_of_the_same_name_is_another_recording(
     Path("second").mkdir()
     Path("second/room.mp4").write_bytes(video.read_bytes() + bytes(8))
     poolctl("blink", "second/room.mp4", *arguments).fails(2, "the results of another room.mp4")
+    read: list[str] = []
+    digest = hashlib.file_digest
+
+    def counted(file: BinaryIO, name: str) -> object:
+        read.append(file.name)
+        return digest(file, name)
+
+    monkeypatch.setattr(hashlib, "file_digest", counted)
     assert poolctl("blink", "room.mp4", *arguments).code == 0, "the same recording again"
+    assert read.count("room.mp4") == 1, "a long video takes minutes to read"
 
 
 @pytest.fixture

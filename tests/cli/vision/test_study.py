@@ -71,6 +71,7 @@ def test_an_interrupted_study_goes_on_and_can_be_repeated(
     process.send_signal(signal.SIGINT)
     _, told = process.communicate(timeout=540)
     assert process.returncode == 130
+    assert f"{study}: what is finished is kept" in told
     assert "run the same command again" in told
     assert "Traceback" not in told
     assert not (study / "table.md").exists()

@@ -96,6 +96,19 @@ def test_landmarks_that_are_not_of_their_box_stop_training(
     assert off == ["error"] * is_named
 
 
+@pytest.mark.parametrize("corner", [(0, 16), (16, 0), (58, 16), (16, 42)])
+def test_a_box_cut_by_any_edge_of_the_picture_may_be_smaller_than_its_face(
+    tmp_path: Path, corner: tuple[int, int]
+) -> None:
+    size = (6, 12) if corner[1] == 16 else (12, 6)
+    cut = FaceBox(*corner, *size, face_box(face_points()).parts)
+    within = replace(cut, left=min(max(cut.left, 1), 57), top=min(max(cut.top, 1), 41))
+    for box, is_named in ((cut, False), (within, True)):
+        image = AnnotatedImage(picture(tmp_path / "a.png"), (box,))
+        codes = {finding.code for finding in check_datasets([dataset_of(tmp_path, image)])}
+        assert ("parts-off-box" in codes) == is_named
+
+
 @pytest.mark.parametrize("place", [(0.0, 0.0), (-1.0, -1.0)])
 def test_a_landmark_that_nobody_marked_stops_training(
     tmp_path: Path, place: tuple[float, float]

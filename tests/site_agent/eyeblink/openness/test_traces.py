@@ -228,6 +228,17 @@ def test_blinks_of_closures_are_found_and_their_scale_can_stay(tmp_path: Path) -
     assert peaks["as-given"] == pytest.approx(0.66, abs=0.04)
 
 
+def test_lids_held_shut_at_a_closure_of_exactly_1_are_a_closure(tmp_path: Path) -> None:
+    times_s = np.arange(40 * RATE_HZ) / RATE_HZ
+    held = np.clip(np.minimum((times_s - 20) / 0.15, (24 - times_s) / 0.25), 0, 1)
+    out = tmp_path / "out"
+    path = written(tmp_path, "fec", np.maximum(closures(), held))
+    session = run_blink_analysis(TraceFile(path), out_dir=out)
+    assert (session.blinks, session.closures, session.valid_pct) == (5, 1, 100.0)
+    assert session.perclos_pct == pytest.approx(100 * 4.0 / 40, abs=2)
+    assert not session.warnings
+
+
 @pytest.mark.parametrize("scale", [1.0, 0.5, 10.0])
 def test_closures_under_the_name_of_ratios_are_refused(tmp_path: Path, scale: float) -> None:
     path = written(tmp_path, "ear", scale * closures())
