@@ -122,6 +122,8 @@ class _Recorded:
     """A trace and the facts of its recording, before blinks are sought."""
 
     trace: EyeTrace
+    picture_rate_hz: float
+    """Of different pictures."""
     sources: tuple[SourceFile, ...]
     recording: Mapping[str, Any]
     warnings: tuple[str, ...]
@@ -143,15 +145,18 @@ def _recorded(
     """Return the trace and the facts of the recording once all frames have been read."""
     info, report = meter.info, meter.report
     timing = recordings.frame_timing(trace.timestamps_s)
+    repeats = recordings.repeated_pictures(meter.changes, trace.timestamps_s)
     noticed = (
         recordings.rate_remark(timing.frame_rate_hz),
         timing.remark(),
+        repeats.remark,
         recordings.other_times(meter, timing),
     )
     return _Recorded(
         trace,
+        repeats.rate_hz,
         (*recording.sources(), *models.sources),
-        recordings.describe_recording(info, report, timing),
+        recordings.describe_recording(info, report, timing, repeats),
         (*report.warnings, *(remark for remark in noticed if remark), *remarks),
         recordings.recording_start(recording.path, labels, info.creation_time),
         VideoFootage(recording, models.new_follower),
@@ -168,6 +173,7 @@ def _read_trace(source: TraceFile, settings: BlinkAnalysisSettings) -> _Recorded
     rate_hz = trace.frame_rate_hz
     return _Recorded(
         trace,
+        rate_hz,
         (source_file("trace", path),),
         {"frames": len(trace.frames), "frame_rate_hz": rate_hz},
         tuple(filter(None, [recordings.rate_remark(rate_hz), *value_remarks(trace)])),
@@ -226,7 +232,7 @@ def _analyse(
         warnings=(
             *recorded.warnings,
             *remarks,
-            *quality_warnings(trace, calibration.reliable, judged),
+            *quality_warnings(trace, calibration.reliable, judged, recorded.picture_rate_hz),
         ),
         footage=recorded.footage,
         pictures=recorded.pictures,

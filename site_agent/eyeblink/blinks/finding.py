@@ -6,6 +6,7 @@ A dip of the trace is a blink where its likelihood, given the session's own clea
 and cameras can differ.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -329,10 +330,17 @@ LONGEST_SLOWED_BLINK_S = 10.0
 
 
 def quality_warnings(
-    trace: EyeTrace, calibration_reliable: bool, events: FoundBlinks = FoundBlinks((), ())
+    trace: EyeTrace,
+    calibration_reliable: bool,
+    events: FoundBlinks = FoundBlinks((), ()),
+    picture_rate_hz: float = math.inf,
 ) -> list[str]:
-    """Return warnings about the results of a session."""
+    """Return warnings about the results of a session.
+
+    `picture_rate_hz`: Of different pictures, where frames repeat some.
+    """
     doubts = []
+    rate_hz = min(trace.frame_rate_hz, picture_rate_hz)
     valid_pct = 100.0 * float(np.mean(trace.valid)) if len(trace.frames) else 0.0
     if valid_pct == 0.0:
         doubts.append(
@@ -348,9 +356,9 @@ def quality_warnings(
             "the eye aspect ratio hardly changes: FEC is not calibrated (no full blink was seen, "
             "or the landmark model does not follow the lids)"
         )
-    if trace.frame_rate_hz < LOWEST_RATE_HZ:
+    if rate_hz < LOWEST_RATE_HZ:
         doubts.append(
-            f"{trace.frame_rate_hz:.1f} frames/s: short and shallow blinks fall between frames "
+            f"{rate_hz:.1f} frames/s: short and shallow blinks fall between frames "
             f"below {LOWEST_RATE_HZ:.0f} frames/s, so the count is too low: by up to a quarter at "
             "15 frames/s"
         )

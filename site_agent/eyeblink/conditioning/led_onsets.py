@@ -25,13 +25,14 @@ Region = tuple[int, ...]
 
 
 class LightMeter:
-    """Yields the frames of a source and records the mean brightness of some regions."""
+    """Yields the frames of a source and records how bright some regions are, and what changes."""
 
     def __init__(self, source: FrameSource, regions: Mapping[str, Region]) -> None:
         self._source = source
         self._regions = dict(regions)
         self._times_s: array[float] = array("d")
         self._brightness: dict[str, array[float]] = {name: array("d") for name in regions}
+        self._changes: array[float] = array("d")
 
     @property
     def info(self) -> VideoInfo:
@@ -49,8 +50,14 @@ class LightMeter:
         """Mean grey level of a region in every frame, shape (frames,); NaN in a damaged one."""
         return np.array(self._brightness[name])
 
+    @property
+    def changes(self) -> Float64:
+        """Mean change of grey level since the frame before, shape (frames,); NaN if not known."""
+        return np.array(self._changes)
+
     def frames(self) -> Iterator[Frame]:
         """Yield the source's frames."""
+        before: Frame | None = None
         for frame in self._source.frames():
             if not self._times_s:
                 self._check(frame.image)
@@ -58,6 +65,8 @@ class LightMeter:
             for name, (x, y, width, height) in self._regions.items():
                 level = float(frame.image[y : y + height, x : x + width].mean())
                 self._brightness[name].append(math.nan if frame.damaged else level)
+            self._changes.append(_change(before, frame))
+            before = frame
             yield frame
 
     def close(self) -> None:
@@ -71,6 +80,14 @@ class LightMeter:
                     f"the {name} light at {x},{y},{width},{height} (x, y, width, height) is not "
                     f"within the picture of {columns} x {rows} pixels"
                 )
+
+
+def _change(before: Frame | None, frame: Frame) -> float:
+    import cv2
+
+    if before is None or before.damaged or frame.damaged or before.image.shape != frame.image.shape:
+        return math.nan
+    return cv2.norm(before.image, frame.image, cv2.NORM_L1) / frame.image.size
 
 
 def light_regions(timing: TrialTiming) -> dict[str, Region]:

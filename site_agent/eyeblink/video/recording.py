@@ -72,7 +72,7 @@ class Recording:
 
 
 def describe_recording(
-    info: VideoInfo, report: DecodingReport, timing: "FrameTiming"
+    info: VideoInfo, report: DecodingReport, timing: "FrameTiming", repeats: "RepeatedPictures"
 ) -> dict[str, Any]:
     """Return the facts of a recording, JSON-able, without its folder's name."""
     described = asdict(info)
@@ -80,7 +80,8 @@ def describe_recording(
     counted = asdict(report)
     del counted["warnings"]
     measured = {"frame_rate_hz": timing.frame_rate_hz, "steady_rate": timing.steady}
-    return {**described, **counted, **measured, "lost_frames": timing.lost_frames}
+    missing = {"lost_frames": timing.lost_frames, "repeated_frames": repeats.frames}
+    return {**described, **counted, **measured, **missing}
 
 
 def other_times(source: FrameSource, timing: "FrameTiming") -> str | None:
@@ -246,6 +247,83 @@ class FrameTiming:
             f"{count_words(self.losses, 'place')} (longest gap {self.longest_gap_s:.2f} s); "
             "times are the frames' own and stay right"
         )
+
+
+STILL_SHARE, USUAL_PERCENTILE = 0.1, 85.0
+"""A picture repeats the one before if it changes by less than this share of the changes around it,
+and of a usual one: a percentile that is no copy where five of six are, nor a key frame. Copies that
+were coded again change by 1 to 5 % of that; no frame of a real face at 11 to 890 kB for 4 s does.
+"""
+LEAST_CHANGE = 0.05
+"""In grey levels: less is coded away, as in drawn faces at 500 frames/s."""
+LONGEST_REPEAT_S, LEAST_REPEATED, MOST_FROZEN = 0.2, 0.1, 0.5
+"""Longer runs are freezes. Drawn faces without noise stand still for larger shares of the time."""
+
+
+@dataclass(frozen=True)
+class RepeatedPictures:
+    """Frames with the picture of the frame before; few ones are not counted (0)."""
+
+    frames: int
+    rate_hz: float
+    """Of different pictures."""
+    remark: str = ""
+
+
+def repeated_pictures(changes: Float64, timestamps_s: Float64) -> RepeatedPictures:
+    """Find the frames for which the camera or the recorder had no new picture.
+
+    `changes`: Mean changes of grey level, shape (n,); see `LightMeter.changes`.
+    """
+    total, rate_hz = len(changes), frame_rate_of(timestamps_s)
+    first, end = np.array(_still_runs(changes), dtype=np.int64).reshape(-1, 2).T
+    lengths, from_s = end - first, timestamps_s[first - 1]
+    shown_s = timestamps_s[np.minimum(end, total - 1)] - from_s
+    frozen = shown_s > LONGEST_REPEAT_S
+    steady = lengths[~frozen].sum() >= max(1, LEAST_REPEATED * total)
+    if lengths[frozen].sum() >= MOST_FROZEN * total:
+        lengths, frozen = lengths * ~frozen, frozen & False
+    if not steady and not frozen.any():
+        return RepeatedPictures(0, rate_hz)
+    count = int(lengths.sum())
+    text = (
+        f"at least {count} of {total} frames ({100 * count / total:.0f} %) repeat the picture "
+        "before them"
+    )
+    if steady:
+        rate_hz *= 1.0 - float(lengths[~frozen].sum()) / total
+        text += (
+            f", as recorders do where a camera is slower: in effect there are {rate_hz:.1f} "
+            "frames/s, which is how finely blinks are timed and measured"
+        )
+    else:
+        longest = int(np.argmax(shown_s * frozen))
+        text += (
+            f": the picture freezes {count_words(int(frozen.sum()), 'time')}, the longest for "
+            f"{shown_s[longest]:.1f} s at {from_s[longest]:.1f} s; blinks there are missed, or "
+            "seem to last longer"
+        )
+    return RepeatedPictures(count, rate_hz, text)
+
+
+def _still_runs(changes: Float64) -> list[tuple[int, int]]:
+    """Return first frame and end of each run of pictures that repeat the one before it."""
+    runs: list[tuple[int, int]] = []
+    known = changes[np.isfinite(changes)]
+    usual = np.percentile(known, USUAL_PERCENTILE) if len(known) else 0.0
+    if usual < LEAST_CHANGE:
+        return runs
+    limits = STILL_SHARE * np.minimum(changes, usual)
+    end = 0
+    for first in (np.flatnonzero(changes[1:] < limits[:-1]) + 1).tolist():
+        if first < end:
+            continue
+        end = first
+        while end < len(changes) and changes[end] < limits[first - 1]:
+            end += 1
+        if end == len(changes) or changes[first:end].max() < STILL_SHARE * changes[end]:
+            runs.append((first, end))
+    return runs
 
 
 def frame_timing(timestamps_s: Float64) -> FrameTiming:
