@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from site_agent.errors import InvalidInputError, TableFileError
+from site_agent.eyeblink.blinks.finding import judge_blinks, quality_warnings
 from site_agent.eyeblink.openness.traces import looks_like_trace, read_trace, value_remarks
 from site_agent.eyeblink.pipeline import TraceFile, run_blink_analysis
 from site_agent.eyeblink.records import Gap
@@ -146,6 +147,18 @@ def test_annotated_blinks_are_found_in_real_traces(shared_data: Path) -> None:
             if recording.data_set == data_set
         ]
         assert Counts.of(matches).f1 > least
+
+
+@pytest.mark.parametrize(("too_fast", "fewest", "most"), [(1, 0, 0), (4, 5, 8)])
+def test_real_traces_at_a_rate_far_too_high_are_doubted(
+    shared_data: Path, too_fast: int, fewest: int, most: int
+) -> None:
+    named = 0
+    for recording in load_annotated_traces(shared_data / "ear_traces"):
+        trace = replace(recording.trace, timestamps_s=recording.trace.timestamps_s / too_fast)
+        doubts = quality_warnings(trace, True, judge_blinks(trace))
+        named += any("the frame rate is too high" in doubt for doubt in doubts)
+    assert fewest <= named <= most
 
 
 @pytest.mark.parametrize("number", ["0", "-1", "999", "0.0000"])
