@@ -25,7 +25,7 @@ Region = tuple[int, ...]
 
 
 class LightMeter:
-    """Yields the frames of a source and records how bright some regions are, and what changes."""
+    """Yields frames, and records the brightness of some regions and the change of the picture."""
 
     def __init__(self, source: FrameSource, regions: Mapping[str, Region]) -> None:
         self._source = source
