@@ -99,7 +99,7 @@ def _report_place(
         session.summary.files["report"] for session in places if "report" in session.summary.files
     ]
     if reviewed and study_folders(place):
-        files.append(write_reviewed_sessions(place, places))
+        files.append(write_reviewed_sessions(place))
     return places, files
 
 

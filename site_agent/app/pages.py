@@ -214,7 +214,7 @@ class Lab:
                         cells[column] = _decimal(values[0])
         if changed:
             self.studies.change(study, changed)
-            self._gather(study)
+            self.gather(study)
             self.jobs.start_runner()
         return redirect(request, "/videos")
 
@@ -431,9 +431,9 @@ class Lab:
                 analysis_request(sessions[row.session], study.place, settings),
                 group=group, after=after, asked_by="app",
             )  # fmt: skip
-        self._gather(study)
+        self.gather(study)
 
-    def _gather(self, study: Study) -> None:
+    def gather(self, study: Study) -> None:
         """Ask for the tables of the study once all that is asked for has ended."""
         views = [view for view in self.jobs.views() if not view.ended]
         before = []
@@ -539,7 +539,7 @@ class Lab:
             again = {**asked, "session": now}
             self.jobs.add("analyse", job.title, again, group=job.group, asked_by="app")
             self.jobs.remove(number)
-        self._gather(study)
+        self.gather(study)
 
 
 _LEFT_OUT = (*LEFT_OUT, "labels", "files")

@@ -30,7 +30,7 @@ from site_agent.eyeblink.batch.sessions import (
     BatchSession,
     read_session_table,
 )
-from site_agent.eyeblink.review.actions import LOG_NAME
+from site_agent.eyeblink.review.reviewed_session import REVIEWED, as_reviewed
 from site_agent.eyeblink.session_folder import RECORD_NAME
 from site_agent.jobs.analysing import TABLE_NAME
 from site_agent.jobs.folder import JobView
@@ -96,7 +96,12 @@ class Standing:
         """The number of blinks in words; not 0 where the eyes were never seen."""
         summary = self.record.summary if self.record else {}
         is_known = bool(summary.get("valid_pct"))
-        return count_words(summary["blinks"], "blink") if is_known else "blinks not known"
+        if not is_known:
+            return "blinks not known"
+        counted = count_words(summary["blinks"], "blink")
+        if (waiting := summary.get("unreviewed")) is None:
+            return counted
+        return f"{counted}, {f'{waiting} not reviewed' if waiting else 'reviewed'}"
 
     @property
     def weaknesses(self) -> list[str]:
@@ -180,7 +185,7 @@ class Studies:
     def __init__(self, place: Path, results: Path) -> None:
         self.folder, self._path, self._results = place, place / "studies.json", results
         self.lock = threading.RLock()
-        self._records: dict[Path, tuple[int, SessionRecord]] = {}
+        self._records: dict[Path, tuple[tuple[int, int], SessionRecord]] = {}
 
     def current(self) -> Study:
         """Return the study that pages show; the first one is made silently."""
@@ -311,22 +316,25 @@ class Studies:
             return Standing(recording, job.state.state, record, job, facts)
         if record is None:
             return Standing(recording, "new", None, job, facts)
-        is_reviewed = False
-        with suppress(OSError):
-            log = study.place / recording.session / "review" / LOG_NAME
-            # The first line is of the log itself, which also begins where one only looks.
-            is_reviewed = log.read_bytes().count(b"\n") > 1
-        state = "done" if is_reviewed or not record.summary["blinks"] else "review"
-        return Standing(recording, state, record, job, facts)
+        waits = record.summary.get("unreviewed", record.summary["blinks"])
+        return Standing(recording, "review" if waits else "done", record, job, facts)
 
     def _record(self, folder: Path) -> SessionRecord | None:
         try:
-            changed_ns = (folder / RECORD_NAME).stat().st_mtime_ns
+            changed_ns = ((folder / RECORD_NAME).stat().st_mtime_ns, reviewed_ns(folder))
             if self._records.get(folder, (0,))[0] != changed_ns:
-                self._records[folder] = (changed_ns, read_record(folder))
+                self._records[folder] = (changed_ns, as_reviewed(read_record(folder), folder))
             return self._records[folder][1]
         except (OSError, StudyFolderError):
             return None
+
+
+def reviewed_ns(folder: Path) -> int:
+    """Return when a session was last reviewed, in nanoseconds since 1970; 0: never."""
+    try:
+        return (folder / "review" / REVIEWED.file_name).stat().st_mtime_ns
+    except OSError:
+        return 0
 
 
 def _facts(study: Study, recording: Recording) -> dict[str, Any]:

@@ -17,13 +17,13 @@ from starlette.responses import FileResponse, HTMLResponse, Response
 from starlette.types import Receive, Scope, Send
 
 from site_agent.app.pages import Lab
-from site_agent.app.recordings import Recording, Standing, Study
+from site_agent.app.recordings import Recording, Standing, Study, reviewed_ns
 from site_agent.app.rendering import page_response, plainly, redirect
 from site_agent.errors import NotFoundError, SiteAgentError
 from site_agent.eyeblink.batch.record import SessionRecord
 from site_agent.eyeblink.review.endpoints import STATIC, review_application
 from site_agent.eyeblink.review.review_session import ReviewSession, open_review
-from site_agent.eyeblink.review.reviewed_session import find_model
+from site_agent.eyeblink.review.reviewed_session import REVIEWED, find_model
 from site_agent.pool.cache import ModelCache
 from site_agent.wording import count_words
 from site_agent.work.files import require_in_place
@@ -40,10 +40,12 @@ _FILES = {
     "session.nwb": "for Neurodata Without Borders",
     "provenance.json": "the model, the settings, the digests",
 }
+_REVIEW_FILES = {REVIEWED.file_name: "one row a blink, as reviewed"}
 
 
 _STUDY_FILES = {
     "sessions.csv": "one row a session",
+    "sessions_reviewed.csv": "the same, with reviewed blinks",
     "all_trials.csv": "one row a trial",
     "learning_curve.csv": "points and lines of the curve",
     "learning_curve.json": "the fits, for programs",
@@ -113,6 +115,10 @@ def verdict_of(record: SessionRecord) -> str:
     rate = summary.get("blinks_per_minute")
     text = f"{blinks} in {_clock(summary['seconds'])}"
     text += f", {rate:.1f} a minute" if rate is not None and summary["blinks"] else ""
+    if "unreviewed" in summary:
+        waiting, before = summary["unreviewed"], summary["blinks_found"]
+        text += f"; {waiting} not reviewed" if waiting else "; reviewed"
+        text += f" ({before} found by the analysis)" if before != summary["blinks"] else ""
     if damaged := summary.get("damaged_frames"):
         text += f"; {count_words(damaged, 'frame')} behind damage in the video not judged"
     if trials is not None and trials["n_cs_valid"]:
@@ -148,13 +154,15 @@ class Results:
             raise NotFoundError(f"{standing.recording.session} has no result yet")
         folder = study.place / standing.recording.session
         warnings = standing.weaknesses
-        files = _listed(folder, _FILES)
+        review, is_reviewed = folder / "review", "unreviewed" in record.summary
+        files = [*_listed(folder, _FILES), *_listed(review, _REVIEW_FILES)]
+        blinks = review / REVIEWED.file_name if is_reviewed else folder / "blinks.csv"
         order = [standing for standing in standings if standing.record is not None]
         place = order.index(standing)
         return self.lab.page(
             request, "result.html", study=study, recording=standing.recording, record=record,
             verdict=verdict_of(record), main_warnings=warnings[:3], remarks=warnings[3:],
-            blinks=_rows(folder / "blinks.csv"), trials=_rows(folder / "trials.csv"), files=files,
+            blinks=_rows(blinks), trials=_rows(folder / "trials.csv"), files=files,
             before=order[place - 1].recording if place else None,
             after=order[place + 1].recording if place + 1 < len(order) else None,
             model=ModelCache().name_of(Path(standing.recording.landmarks)),
@@ -195,6 +203,7 @@ class Results:
             difference=differences[0] if differences else None,
             judging=[v for v in views if v.job.kind == "criteria" and v.state.state != "done"][-1:],
             remarks=fits["remarks"], left_out=_left_out(standings),
+            is_newly_reviewed=_is_newly_reviewed(study, shown),
             has_trials=any(standing.record.conditioning for standing in shown if standing.record),
             busy_sessions=sum(s.state in {"waiting", "running"} for s in standings),
             models=len({standing.recording.landmarks for standing in shown}),
@@ -215,6 +224,11 @@ class Results:
         )  # fmt: skip
         return redirect(request, f"/results?measure={measure}")
 
+    def tabulate_reviews(self, request: Request) -> Response:
+        """Ask for the tables of the study with the reviewed blinks."""
+        self.lab.gather(self.lab.studies.current())
+        return redirect(request, "/results")
+
     def study_file(self, request: Request) -> Response:
         """Return a table or the figure of the study by its name; never another path."""
         name, place = request.path_params["name"], self.lab.studies.current().place
@@ -227,9 +241,11 @@ class Results:
         """Return a file of a result by its name; never another path."""
         study, standing, _ = self._find(request)
         name = request.path_params["name"]
-        path = study.place / standing.recording.session / name
-        record = standing.record
-        if record is None or name not in _FILES or name not in (*record.files, "report.html"):
+        folder, record = study.place / standing.recording.session, standing.record
+        written = (*record.files, "report.html") if record is not None else ()
+        path = folder / "review" / name if name in _REVIEW_FILES else folder / name
+        is_ours = name in _REVIEW_FILES or (name in _FILES and name in written)
+        if not is_ours or not path.is_file():
             raise NotFoundError(f"the result has no file {name!r}")
         if name == "report.html" and "save" not in request.query_params:
             policy = "sandbox; default-src 'none'; style-src 'unsafe-inline'; img-src data:"
@@ -302,6 +318,18 @@ def _model(folder: Path, known: Path) -> Path | None:
 def _listed(folder: Path, files: Mapping[str, str]) -> list[tuple[str, str, int]]:
     paths = [folder / name for name in files]
     return [(path.name, files[path.name], path.stat().st_size) for path in paths if path.is_file()]
+
+
+def _is_newly_reviewed(study: Study, shown: Sequence[Standing]) -> bool:
+    """Return whether a review is newer than the table of reviewed sessions."""
+    table = study.place / "sessions_reviewed.csv"
+    written_ns = table.stat().st_mtime_ns if table.is_file() else 0
+    return any(
+        "unreviewed" in standing.record.summary
+        and reviewed_ns(study.place / standing.recording.session) > written_ns
+        for standing in shown
+        if standing.record is not None
+    )
 
 
 def _left_out(standings: Sequence[Standing]) -> list[tuple[str, str]]:

@@ -57,6 +57,7 @@ def app_application(lab: Lab, results: Results) -> Starlette:
             Route("/pictures/{recording}.jpg", lab.picture),
             Route("/results", results.study),
             Route("/results/files/{name}", results.study_file),
+            Route("/results/reviewed", results.tabulate_reviews, **post),  # type: ignore[arg-type]
             Route("/results/criteria", results.ask_criteria, **post),  # type: ignore[arg-type]
             Route("/results/{recording}", results.show),
             Route("/results/{recording}/files/{name}", results.file),

@@ -303,11 +303,18 @@ class VideoReader:
             report.warnings.append(
                 f"{count_words(report.decoding_errors, 'packet')} could not be decoded "
                 f"({report.first_error}); {behind * bool(self._damaged_frames)}"
-                "all other frames are used"
+                "all other frames that are there are used"
             )
         declared = info.declared_frames
         shown = None if declared is None else declared - report.hidden_frames
-        if shown is not None and shown != self._decoded_pictures:
+        if shown is not None and self._decoded_pictures < _WHOLE * shown:
+            # First: everything else is about a part of the recording.
+            report.warnings.insert(
+                0,
+                f"the video is not whole: {self._decoded_pictures} of its {shown} frames are "
+                f"there, up to {report.last_time_s:.1f} s; copy the file again from its source",
+            )
+        elif shown is not None and shown != self._decoded_pictures:
             report.warnings.append(
                 f"the file declares {shown} frames, {self._decoded_pictures} could be decoded"
             )
@@ -315,11 +322,12 @@ class VideoReader:
             declared is None
             and info.duration_s
             and self._clock is None
-            and report.last_time_s < 0.95 * info.duration_s - self._interval_s
+            and report.last_time_s < _WHOLE * info.duration_s - self._interval_s
         ):
-            report.warnings.append(
-                f"the file declares {info.duration_s:.1f} s, its frames end at "
-                f"{report.last_time_s:.1f} s"
+            report.warnings.insert(
+                0,
+                f"the video is not whole: its frames end at {report.last_time_s:.1f} of "
+                f"{info.duration_s:.1f} s; copy the file again from its source",
             )
         report.warnings.extend(self._remarks())
 
@@ -369,6 +377,8 @@ class VideoReader:
 
 # FFmpeg's number.
 _I_PICTURE = 1
+_WHOLE = 0.95
+"""Least share of the declared frames, or of the length, of a video that is not cut off."""
 _MOST_KEPT_BACK = 16
 """Pictures that a decoder may keep back to show them in order, in any codec."""
 

@@ -5,6 +5,7 @@ reviewed blinks are written next to them.
 """
 
 import hashlib
+import json
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,9 +23,15 @@ from site_agent.errors import (
     TableFileError,
     writing_to,
 )
-from site_agent.eyeblink.batch.record import read_record
+from site_agent.eyeblink.batch.record import SessionRecord, read_record
 from site_agent.eyeblink.blinks.extents import extent_between, measure_extent
-from site_agent.eyeblink.blinks.finding import Blink, Completeness, blink_of_extent, smoothed_trace
+from site_agent.eyeblink.blinks.finding import (
+    Blink,
+    Completeness,
+    LeftOut,
+    blink_of_extent,
+    smoothed_trace,
+)
 from site_agent.eyeblink.outputs.registry import write_outputs
 from site_agent.eyeblink.outputs.tables import BLINKS, blink_rows
 from site_agent.eyeblink.records import EyeTrace, Float64
@@ -41,6 +48,7 @@ from site_agent.eyeblink.session_reading import read_session
 from site_agent.eyeblink.study import write_sessions_table
 from site_agent.plain_json import json_bytes
 from site_agent.tables import Column, Table
+from site_agent.text_tables import read_table
 from site_agent.training_record import recall_place
 from site_agent.work import Progress, no_progress
 
@@ -98,14 +106,18 @@ def read_automatic_result(place: Path | str) -> AutomaticResult:
         session = read_session(blinks_file)
     except (StudyFolderError, TableFileError) as error:
         raise ReviewFolderError(str(error)) from error
-    left_out = [asdict(event) for event in session.left_out]
-    content = blinks_file.read_bytes() + (json_bytes(left_out) if left_out else b"")
     return AutomaticResult(
         folder=blinks_file.parent,
         session=session,
         events=(*map(_event, session.blinks), *_candidates(session)),
-        sha256=hashlib.sha256(content).hexdigest(),
+        sha256=_events_digest(blinks_file, session.left_out),
     )
+
+
+def _events_digest(blinks_file: Path, left_out: Sequence[LeftOut]) -> str:
+    candidates = json_bytes([asdict(event) for event in left_out]) if left_out else b""
+    content = blinks_file.read_bytes() + candidates
+    return hashlib.sha256(content).hexdigest()
 
 
 def _find_blinks(path: Path) -> Path:
@@ -323,7 +335,33 @@ def write_reviewed_blinks(
         REVIEWED.write_csv(path, ([*row, status] for row, status in rows))
 
 
-_COUNTS = ("blinks", "closures", "perclos_pct", "blinks_per_minute")
+def as_reviewed(record: SessionRecord, folder: Path) -> SessionRecord:
+    """Return a record with the counts of its review, if there is one of this result.
+
+    Its summary then also has ``blinks_found`` by the analysis and the number ``unreviewed`` of
+    blinks and closures. No frames are read: a list of sessions asks this of each.
+    """
+    review = folder / "review"
+    try:
+        header = actions.read_log(review / actions.LOG_NAME).header
+        session = json.loads((folder / "session.json").read_text(encoding="utf-8"))
+        left_out = [LeftOut(**event) for event in session["left_out"]]
+        digest = _events_digest(folder / "blinks.csv", left_out)
+        if header is None or header.result_sha256 != digest:
+            return record
+        rows = [row.cells for row in read_table(review / REVIEWED.file_name, ".").rows]
+        seen_s = session["blinks"]["seen_s"]
+    except (OSError, ValueError, KeyError, TypeError, ReviewFolderError, TableFileError):
+        return record
+    kinds, statuses = (Counter(row[name] for row in rows) for name in ("kind", "review_status"))
+    reviewed = {
+        "blinks": kinds["blink"],
+        "closures": kinds["closure"],
+        "blinks_per_minute": 60.0 * kinds["blink"] / seen_s if seen_s else math.nan,
+        "blinks_found": record.summary["blinks"],
+        "unreviewed": statuses[actions.ReviewStatus.UNREVIEWED],
+    }
+    return replace(record, summary={**record.summary, **reviewed})
 
 
 @dataclass(frozen=True)
@@ -357,6 +395,7 @@ def report_session(
     review = {status.value: counts[status] for status in actions.ReviewStatus if counts[status]}
     if not reviewed:
         return SessionReport(place, review, summarise(session, {}))
+    write_reviewed_blinks(result, state, result.review_folder)
     open_numbers = {event.blink_id for event in state.events if event.awaits_review}
     candidates = zip(result.events[len(session.blinks) :], session.left_out, strict=True)
     left_out = tuple(candidate for event, candidate in candidates if event.blink_id in open_numbers)
@@ -367,17 +406,9 @@ def report_session(
     return SessionReport(place, review, summarise(after, written.files))
 
 
-def write_reviewed_sessions(study: Path, reports: Sequence[SessionReport]) -> Path:
-    """Write ``sessions_reviewed.csv`` of a study: its sessions as the reports have them."""
-    summaries = {report.place: report.summary for report in reports}
-    records = []
-    for folder in study_folders(study):
-        record = read_record(folder)
-        summary = summaries.get(find_output(folder, "blinks.csv"))
-        if summary is not None:
-            counts = {name: getattr(summary, name) for name in _COUNTS}
-            record = replace(record, summary={**record.summary, **counts})
-        records.append(record)
+def write_reviewed_sessions(study: Path) -> Path:
+    """Write ``sessions_reviewed.csv`` of a study: its sessions as their reviews have them."""
+    records = [as_reviewed(read_record(folder), folder) for folder in study_folders(study)]
     path = study / "sessions_reviewed.csv"
     write_sessions_table(path, records)
     return path

@@ -1,5 +1,6 @@
 """The results of a study with two groups: the verdict, and the figures that it stands on."""
 
+import csv
 import json
 import os
 import re
@@ -12,6 +13,8 @@ from site_agent.app.recordings import Recording, Study
 from site_agent.app.results import difference_verdict
 from site_agent.eyeblink.batch import run_batch
 from site_agent.eyeblink.batch.sessions import read_session_table
+from site_agent.eyeblink.review.actions import Accept, Delete
+from site_agent.eyeblink.review.review_session import open_review
 from site_agent.eyeblink.study import write_study
 from site_agent.jobs.folder import JobFolder
 from tests.site_agent.app.running_app import RunningApp, running_app
@@ -120,3 +123,45 @@ def test_results_of_groups_fit_every_window(app: RunningApp, chromium: Any) -> N
                 if violation["impact"] in {"serious", "critical"}
             ]
     assert problems == []
+
+
+def test_reviewed_blinks_take_the_place_of_those_that_were_found(app: RunningApp) -> None:
+    study = app.lab.studies.current()
+    place = study.place / "P01s1"
+    (number,) = (row.recording for row in study.recordings() if row.session == "P01s1")
+    here = f"/results/{number}"
+    before = json.loads((place / "session.json").read_text())["blinks"]
+    with open_review(place, trace_only=True) as review:
+        numbers = [event.blink_id for event in review.state.events if event.is_blink]
+        review.act(Delete(blink_id=numbers[0]))
+        review.act(Accept(blink_id=numbers[1]))
+        left = f"{len(numbers) - 2} not reviewed ({before['blinks']} found by the analysis)"
+        assert left in app.get(here).text
+        for blink in numbers[2:]:
+            review.act(Accept(blink_id=blink))
+    page = app.get(here).text
+    rate = 60 * (before["blinks"] - 1) / before["seen_s"]
+    assert f"{before['blinks'] - 1} blinks in" in page
+    assert f"{rate:.1f} a minute; reviewed ({before['blinks']} found by the analysis)" in page
+    table = app.get(f"{here}/files/blinks_reviewed.csv").text
+    assert table.count("accepted") == len(numbers) - 1
+    states = {s.recording.session: s.state for s in app.lab.studies.standings(study, [])}
+    assert (states["P01s1"], states["P01s2"]) == ("done", "review")
+
+    assert "Blinks were reviewed since" in app.get("/results").text
+    assert do_gather(app) == pytest.approx(rate, abs=1e-5)
+    assert "Blinks were reviewed since" not in app.get("/results").text
+
+    blinks = place / "blinks.csv"
+    blinks.write_bytes(blinks.read_bytes() + b"\n")
+    os.utime(place / "study.json")
+    assert f"{before['blinks']} blinks in" in app.get(here).text, "of an older result"
+
+
+def do_gather(app: RunningApp) -> float:
+    """Write the tables by the button of the page; return the rate of P01s1."""
+    assert app.post("/results/reviewed").status_code == 303
+    do(app, "study")
+    table = app.get("/results/files/sessions_reviewed.csv").text
+    (row,) = (row for row in csv.DictReader(table.splitlines()) if row["session"] == "P01s1")
+    return float(row["blinks_per_minute"])
