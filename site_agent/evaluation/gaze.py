@@ -7,7 +7,8 @@ or on single shots of one session: with pictures of its own session next to it, 
 little of other days.
 """
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from site_agent.networks.views import ANGLES, Target
 from site_agent.work import Progress, no_progress
 
 Float64 = NDArray[np.float64]
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -123,8 +125,42 @@ def evaluate_networks(
         require_kind(name, "gaze", str(path))
         predicted = predict_gaze(module, samples.patches, samples.head)
         target = find_architecture(name).view.target
+        for doubt in convention_doubts(predicted, samples, target):
+            _log.warning("%s: %s", path, doubt)
         scores.append(score_gaze(predicted, samples, target=target, resamples=resamples))
     return scores
+
+
+_FEWEST_TO_DOUBT, _CLEAR = 50, 0.5
+
+
+def convention_doubts(
+    predicted: Float64, samples: GazeSamples, target: Target = ANGLES
+) -> Iterator[str]:
+    """Say where the numbers of a network and of the labels, shape (n, 2), run against each other.
+
+    Right and left eyes are looked at apart: one of them may be mirrored.
+    """
+    question = "are labels or pictures of another convention, or mirrored?"
+    for eye in np.unique(samples.eye).tolist():
+        at = samples.eye == eye
+        if at.sum() < _FEWEST_TO_DOUBT:
+            continue
+        with np.errstate(divide="ignore", invalid="ignore"):
+            alike = np.corrcoef(predicted[at].T, samples.gaze[at].T)[:2, 2:]
+        first, second = target.axes
+        for axis, same in zip(target.axes, alike.diagonal(), strict=True):
+            if same < -_CLEAR:
+                yield (
+                    f"{axis} falls as that of the labels rises ({eye} eyes, correlation "
+                    f"{same:.2f}): {question}"
+                )
+        crossed = np.abs(alike[[0, 1], [1, 0]])
+        if crossed.min() > _CLEAR > np.abs(alike.diagonal()).max():
+            yield (
+                f"{first} follows the {second} of the labels, and {second} the {first} ({eye} "
+                f"eyes, correlations {crossed[0]:.2f} and {crossed[1]:.2f}): {question}"
+            )
 
 
 def score_gaze(

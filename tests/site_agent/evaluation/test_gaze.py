@@ -22,6 +22,7 @@ from site_agent.errors import EvaluationError
 from site_agent.evaluation.gaze import (
     PENALTIES,
     GazeScores,
+    convention_doubts,
     draw_shots,
     evaluate_networks,
     few_shot_error,
@@ -44,6 +45,27 @@ def samples() -> GazeSamples:
     return GazeSamples.join(
         [samples_of("a", 24, 1), samples_of("b", 10, 2), samples_of("c", 40, 3)]
     )
+
+
+@pytest.mark.parametrize(
+    ("turn", "named"),
+    [
+        ([[1, 0], [0, 1]], []),
+        ([[-1, 0], [0, 1]], ["yaw falls as"]),
+        ([[1, 0], [0, -1]], ["pitch falls as"]),
+        ([[0, 1], [1, 0]], ["yaw follows the pitch"]),
+        ([[0, 0], [0, 0]], []),
+    ],
+)
+def test_labels_of_another_convention_are_doubted(turn: list[list[int]], named: list[str]) -> None:
+    samples = samples_of("a", 200, 1)
+    rng = np.random.default_rng(0)
+    gaze = rng.normal(0, (0.2, 0.1), samples.gaze.shape)
+    predicted = 0.7 * gaze + rng.normal(0, 0.08, gaze.shape)
+    doubts = list(convention_doubts(predicted, replace(samples, gaze=gaze @ np.array(turn))))
+    eyes = len(np.unique(samples.eye))
+    assert len(doubts) == eyes * len(named)
+    assert all(named[0] in doubt for doubt in doubts)
 
 
 def test_scores_are_those_of_plain_means(samples: GazeSamples) -> None:
