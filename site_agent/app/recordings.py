@@ -254,7 +254,7 @@ class Studies:
                 ]  # fmt: skip
                 if len(fitting) == 1:
                     moved[row.recording] = {"video": str(fitting[0])}
-                    trials = fitting[0].with_name(Path(row.trials).name)
+                    trials = fitting[0].parent / Path(row.trials).name
                     if row.trials and trials.is_file():
                         moved[row.recording]["trials"] = str(trials)
             if moved:

@@ -62,6 +62,15 @@ def page_response(template: str, *, at: str, status: int = 200, **values: Any) -
     return HTMLResponse(html.encode("utf-8", "replace"), status)
 
 
+def problem_page(request: Request, problem: str, hint: str = "", *, status: int) -> HTMLResponse:
+    """Return a page with a problem; it has the menu in a session only."""
+    session = request.scope.get("session")
+    return page_response(
+        "problem.html", at=request.scope["at"], status=status, problem=problem, hint=hint,
+        csrf=session.csrf if session else "", entries=ENTRIES if session else (),
+    )  # fmt: skip
+
+
 def redirect(request: Request, path: str) -> Response:
     """Send the browser on after a change."""
     return RedirectResponse(f"{request.scope['at']}{path}", 303)

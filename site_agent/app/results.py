@@ -18,7 +18,7 @@ from starlette.types import Receive, Scope, Send
 
 from site_agent.app.pages import Lab
 from site_agent.app.recordings import Recording, Standing, Study, reviewed_ns
-from site_agent.app.rendering import page_response, plainly, redirect
+from site_agent.app.rendering import page_response, plainly, problem_page, redirect
 from site_agent.errors import NotFoundError, SiteAgentError
 from site_agent.eyeblink.batch.record import SessionRecord
 from site_agent.eyeblink.review.endpoints import STATIC, review_application
@@ -259,10 +259,7 @@ class Results:
             study, standing, standings = self._find(request)
             application = self._application(study, standing)
         except SiteAgentError as error:
-            problem = page_response(
-                "problem.html", at=scope["at"], status=409, problem=str(error), hint=error.hint
-            )
-            await problem(scope, receive, send)
+            await problem_page(request, str(error), error.hint, status=409)(scope, receive, send)
             return
         path = scope["path"].removeprefix(scope["root_path"])
         if path == "/":

@@ -11,6 +11,7 @@ from typing import Any
 
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Mount, Route
@@ -19,7 +20,7 @@ from site_agent.app.entry import HOST, USUAL_PORT, AppFolder, Guard
 from site_agent.app.models import Models
 from site_agent.app.pages import Lab
 from site_agent.app.recordings import Studies
-from site_agent.app.rendering import page_response, static_file
+from site_agent.app.rendering import page_response, problem_page, static_file
 from site_agent.app.results import Results
 from site_agent.app.rounds import Rounds
 from site_agent.app.settings import LabSettings
@@ -92,7 +93,8 @@ def app_application(lab: Lab, results: Results) -> Starlette:
             Route("/static/{digest}/{name}", static_file),
         ],
         exception_handlers={
-            404: _no_page, NotFoundError: _problem(404), SiteAgentError: _problem(409),
+            HTTPException: _no_page, NotFoundError: _problem, SiteAgentError: _problem,
+            Exception: _problem,
         },
     )  # fmt: skip
     # It would send browsers to addresses without the prefix.
@@ -100,18 +102,19 @@ def app_application(lab: Lab, results: Results) -> Starlette:
     return application
 
 
-def _no_page(request: Request, error: Exception) -> Response:  # noqa: ARG001
-    text = "There is no page at this address"
-    return page_response("problem.html", at=request.scope["at"], status=404, problem=text, hint="")
+def _no_page(request: Request, error: Exception) -> Response:
+    status = getattr(error, "status_code", 404)
+    return problem_page(request, "There is no page at this address", status=status)
 
 
-def _problem(status: int) -> Callable[[Request, Exception], Response]:
-    def respond(request: Request, error: Exception) -> Response:
-        hint = getattr(error, "hint", "")
-        at = request.scope["at"]
-        return page_response("problem.html", at=at, status=status, problem=str(error), hint=hint)
-
-    return respond
+def _problem(request: Request, error: Exception) -> Response:
+    if isinstance(error, SiteAgentError):
+        status = 404 if isinstance(error, NotFoundError) else 409
+        return problem_page(request, str(error), error.hint, status=status)
+    # The server logs it with its traceback.
+    text = f"An unexpected error, a mistake in poolctl: {type(error).__name__}: {error}"
+    hint = "Go back and try again; if it comes again, send these words to the help desk."
+    return problem_page(request, text, hint, status=500)
 
 
 def _enter(request: Request) -> Response:

@@ -1,7 +1,9 @@
 """A look, now and then, outside the app: new and moved videos, waiting rounds, withdrawals."""
 
+import logging
 import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -15,11 +17,22 @@ from site_agent.pool.sent import sent_by
 
 _INTERVAL_S = 30.0
 _POOL_INTERVAL_S = 600.0
+_log = logging.getLogger(__name__)
 
 
 def waits_for(round_: RoundResponse, site: str) -> bool:
     """Return whether a round is open and waits for this site."""
     return round_.state == "open" and site in round_.sites("waiting")
+
+
+def _attempt(look: Callable[[], None]) -> None:
+    """Look once; an error of one turn does not end the turns after it."""
+    try:
+        look()
+    except (SiteAgentError, OSError):
+        pass  # a disk or a pool that is away, and may be back at the next turn
+    except Exception:
+        _log.exception("poolctl could not look at the world outside; it tries again")
 
 
 class Watch:
@@ -45,12 +58,10 @@ class Watch:
         """Look again and again."""
         asked_s = 0.0
         while True:
-            with suppress(SiteAgentError, OSError):
-                self.look()
+            _attempt(self.look)
             if not asked_s or time.monotonic() - asked_s > _POOL_INTERVAL_S:
                 asked_s = time.monotonic()
-                with suppress(SiteAgentError, OSError):
-                    self.ask_pool()
+                _attempt(self.ask_pool)
             if ended.wait(_INTERVAL_S):
                 return
 

@@ -50,6 +50,21 @@ def test_pages_have_a_policy_and_are_kept_nowhere(app: RunningApp) -> None:
     assert " style=" not in answer.text
 
 
+def test_an_unexpected_error_has_a_page_with_a_menu(
+    app: RunningApp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise ValueError("'' has an empty <name>")
+
+    monkeypatch.setattr(app.lab.studies, "current", fail)
+    for path, status in (("/videos", 500), ("/results", 500), ("/videos/moved", 405)):
+        answer = app.get(path)
+        assert answer.status_code == status
+        assert 'aria-label="Main"' in answer.text
+    page = app.get("/videos").text
+    assert "ValueError: &#39;&#39; has an empty &lt;name&gt;" in page
+
+
 @pytest.mark.parametrize("host", ["localhost:{port}", "[::1]:{port}", "evil.example", "127.0.0.1"])
 def test_other_names_of_this_machine_are_refused(app: RunningApp, host: str) -> None:
     port = app.origin.rpartition(":")[2]

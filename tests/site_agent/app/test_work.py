@@ -5,6 +5,7 @@ import io
 import json
 import os
 import shutil
+import threading
 import time
 from dataclasses import replace
 from itertools import islice
@@ -142,6 +143,38 @@ def test_new_and_moved_videos_are_noticed(tmp_path: Path) -> None:
     studies.add(tmp_path / "day2", [tmp_path / "day2" / "P1_s1.mp4"], {})
     studies.follow_moved(study, [tmp_path / "day2"], by_name=True)
     assert study.recordings()[0].video == str(elsewhere / "P1_s1.mp4")
+
+
+def test_a_moved_video_without_trials_is_found(tmp_path: Path) -> None:
+    for folder in ("app", "before", "after"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "before" / "P1.mp4").write_text("content")
+    studies = Studies(tmp_path / "app", tmp_path / "r")
+    study = studies.add(tmp_path / "before", [tmp_path / "before" / "P1.mp4"], {})
+    (tmp_path / "before" / "P1.mp4").rename(tmp_path / "after" / "P1.mp4")
+    studies.follow_moved(study, [tmp_path / "after"], by_name=True)
+    assert [(row.video, row.trials) for row in study.recordings()] == [
+        (str(tmp_path / "after" / "P1.mp4"), "")
+    ]
+
+
+def test_an_error_of_one_look_does_not_end_the_watch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    watch, ended, turns = Watch(Studies(tmp_path, tmp_path)), threading.Event(), []
+
+    def look() -> None:
+        turns.append("look")
+        if len(turns) == 2:
+            ended.set()
+        raise ValueError("unexpected")
+
+    monkeypatch.setattr(watch, "look", look)
+    monkeypatch.setattr(watch, "ask_pool", look)
+    monkeypatch.setattr("site_agent.app.watching._INTERVAL_S", 0.01)
+    watch.run(ended)
+    assert len(turns) >= 2
+    assert "ValueError: unexpected" in caplog.text
 
 
 def test_dropped_files_are_looked_for_by_name(app: RunningApp, videos: Path) -> None:
