@@ -37,7 +37,7 @@ from site_agent.wording import count_words
 
 _ORDER = {"failed": 0, "review": 1, "new": 2, "running": 3, "waiting": 4, "done": 5}
 _STATE_WORDS = {
-    "new": "New", "running": "Running", "review": "To review", "done": "Done", "failed": "Failed",
+    "new": "New", "running": "In work", "review": "To review", "done": "Done", "failed": "Failed",
 }  # fmt: skip
 _DRAWN_S = 20.0
 
@@ -152,6 +152,7 @@ class Lab:
                 "draw", "Drawing a video of a blinking person",
                 {"path": str(video), "seconds": _DRAWN_S}, group="try", asked_by="app",
             )  # fmt: skip
+            self._look(study, after=[drawn.id])
             self._analyse(study, study.recordings(), self.models(study)[-1], after=[drawn.id])
         else:
             self.studies.keep(study)
@@ -282,6 +283,11 @@ class Lab:
         if self.studies.current().id == "try":
             self.studies.keep(self.studies.first())
         study = self.studies.add(place.path, videos, trials)
+        self._look(study)
+        return redirect(request, "/videos")
+
+    def _look(self, study: Study, after: Sequence[str] = ()) -> None:
+        """Ask for a look at the videos that nobody has looked at."""
         missing = {
             row.recording: row.video
             for row in study.recordings()
@@ -290,10 +296,9 @@ class Lab:
         if missing:
             self.jobs.add(
                 "look", f"Looking at {count_words(len(missing), 'video')}",
-                {"videos": missing, "looks": str(study.looks)}, asked_by="app",
+                {"videos": missing, "looks": str(study.looks)}, after=after, asked_by="app",
             )  # fmt: skip
             self.jobs.start_runner()
-        return redirect(request, "/videos")
 
     def chosen(self, request: Request) -> Response:
         """Analyse the chosen recordings, or take them out of the list."""

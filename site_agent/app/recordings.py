@@ -33,7 +33,7 @@ from site_agent.eyeblink.batch.sessions import (
 from site_agent.eyeblink.review.reviewed_session import REVIEWED, as_reviewed
 from site_agent.eyeblink.session_folder import RECORD_NAME
 from site_agent.jobs.analysing import TABLE_NAME
-from site_agent.jobs.folder import JobView
+from site_agent.jobs.folder import JobState, JobView
 from site_agent.pictures.images import is_clutter
 from site_agent.plain_json import write_json
 from site_agent.wording import count_words
@@ -115,6 +115,7 @@ class Standing:
     @property
     def reason(self) -> str:
         reason = self.job.state.reason if self.job else ""
+        reason = reason or self.facts.get("problem", "")
         return reason.removeprefix(f"{self.recording.video}: ")
 
 
@@ -304,18 +305,25 @@ class Studies:
             for view in jobs
             if view.job.kind == "analyse" and view.job.request["study"] == study.folder
         }
+        looks = {view.job.id: view.state.state for view in jobs if view.job.kind == "look"}
         return [
-            self._standing(study, recording, newest.get(recording.session))
+            self._standing(study, recording, newest.get(recording.session), looks)
             for recording in study.recordings()
         ]
 
-    def _standing(self, study: Study, recording: Recording, job: JobView | None) -> Standing:
+    def _standing(
+        self, study: Study, recording: Recording, job: JobView | None, looks: Mapping[str, JobState]
+    ) -> Standing:
         facts = _facts(study, recording)
+        look = looks.get(facts.pop("look", ""))
+        facts["is_looked_at"] = look in ("waiting", "running")
+        if look == "failed":
+            facts["problem"] = "cannot be read: the look at it failed, see the page Jobs"
         record = self._record(study.place / recording.session)
         if job is not None and job.state.state in ("waiting", "running", "failed"):
             return Standing(recording, job.state.state, record, job, facts)
         if record is None:
-            return Standing(recording, "new", None, job, facts)
+            return Standing(recording, "failed" if facts["problem"] else "new", None, job, facts)
         waits = record.summary.get("unreviewed", record.summary["blinks"])
         return Standing(recording, "review" if waits else "done", record, job, facts)
 

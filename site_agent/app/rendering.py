@@ -112,9 +112,11 @@ def plainly(text: str) -> str:
 
 
 def clock_text(seconds: float | None) -> str:
-    """Return a length as ``1:29 min`` or ``1:02:03 h``."""
+    """Return a length as ``20 s``, ``1:29 min`` or ``1:02:03 h``."""
     if seconds is None:
         return "length not known"
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
+    if not (hours or minutes):
+        return f"{rest} s"
     return f"{hours}:{minutes:02d}:{rest:02d} h" if hours else f"{minutes}:{rest:02d} min"

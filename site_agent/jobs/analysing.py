@@ -1,6 +1,7 @@
 """Jobs on recordings: analyse one, gather a study, draw a video, train the starter."""
 
 import hashlib
+import json
 import os
 import shutil
 from collections.abc import Iterator, Mapping
@@ -177,13 +178,18 @@ def look_at_videos(request: Mapping[str, Any], progress: Progress) -> dict[str, 
     folder = Path(request["looks"])
     folder.mkdir(parents=True, exist_ok=True)
     unreadable = 0
+    mark = {"look": request["id"]}
+    is_second = JobFolder(Path(request["jobs"])).view(request["id"]).state.attempt > 1
     for count, (number, path) in enumerate(videos.items()):
         progress(count / len(videos), Path(path).name)
         facts_file = folder / f"{number}.json"
-        if facts_file.exists():
+        known = json.loads(facts_file.read_bytes()) if facts_file.exists() else {}
+        if known == mark and is_second:  # the process of the first attempt ended in the middle
+            known = {"problem": "cannot be read: it ends the process that reads it"}
+            write_json(facts_file, known)
+        if known and known != mark:
             continue
-        # Stays if this video ends the process: the next attempt leaves it out.
-        write_json(facts_file, {"problem": "cannot be read: it ends the process that reads it"})
+        write_json(facts_file, mark)
         try:
             facts = _look_at(Path(path), folder / f"{number}.jpg")
         except (SiteAgentError, OSError) as error:
@@ -195,6 +201,8 @@ def look_at_videos(request: Mapping[str, Any], progress: Progress) -> dict[str, 
 
 def _look_at(path: Path, picture: Path) -> dict[str, Any]:
     require_in_place(path)
+    if not path.stat().st_size:
+        raise InvalidInputError(f"{path}: is empty (0 bytes)")
     source = Recording(path).open("rgb")
     try:
         info = source.info

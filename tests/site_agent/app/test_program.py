@@ -183,6 +183,7 @@ def test_a_first_start_leads_to_reviewed_blinks(
     app.post("/try")
     wait_until(lambda: jobs.views() and all(view.ended for view in jobs.views()))
     seen_s = time.monotonic() - began_s
+    assert ">20 s" in app.get("/videos"), "the drawn video was looked at"
     assert "It is analysed" in app.get("/"), [view.state.reason for view in jobs.views()]
     (number,) = re.findall(r"/results/(\w+)/review/", app.get("/videos"))
     review = f"/results/{number}/review/api"

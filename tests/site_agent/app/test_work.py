@@ -10,13 +10,14 @@ import time
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from PIL import Image
 
 from site_agent.app.places import allowed_folder
-from site_agent.app.recordings import Recording, Studies, read_names
+from site_agent.app.recordings import Recording, Standing, Studies, Study, read_names
 from site_agent.app.rendering import plainly
 from site_agent.app.results import study_verdict
 from site_agent.app.watching import Watch
@@ -25,6 +26,7 @@ from site_agent.eyeblink.session import BlinkAnalysisSettings
 from site_agent.eyeblink.video.recording import Recording as Video
 from site_agent.jobs import analysing
 from site_agent.jobs.analysing import analyse, analysis_request, look_at_videos
+from site_agent.jobs.folder import JobFolder, State, this_process
 from site_agent.work import no_progress
 from site_agent.work.files import ends_digest
 from tests.site_agent.app.running_app import RunningApp
@@ -351,6 +353,54 @@ def test_odd_files_of_a_folder_harm_nothing(app: RunningApp, tmp_path: Path) -> 
     assert {"eeg.dat", "pipe.dat"}.isdisjoint(m.name for m in app.lab.models(added))
 
 
+def look(place: Path, study: Study) -> dict[str, Any]:
+    """Look at the videos of a study, in the place of the runner."""
+    jobs = JobFolder(place / "jobs")
+    videos = {row.recording: row.video for row in study.recordings()}
+    job = jobs.add("look", "Look", {"videos": videos, "looks": str(study.looks)})
+    request = {**job.request, "id": job.id, "jobs": str(jobs.place)}
+    result = look_at_videos(request, no_progress)
+    jobs.finish(job.id, "done", result=result)
+    return result
+
+
+def test_only_a_video_that_ended_the_process_is_said_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "app").mkdir()
+    (tmp_path / "P1.mp4").touch()
+    studies = Studies(tmp_path / "app", tmp_path / "r")
+    study, jobs = studies.add(tmp_path, [tmp_path / "P1.mp4"], {}), JobFolder(tmp_path / "jobs")
+    [row] = study.recordings()
+    looks = {"videos": {row.recording: row.video}, "looks": str(study.looks)}
+    job = jobs.add("look", "Look", looks)
+    request = {**looks, "id": job.id, "jobs": str(jobs.place)}
+
+    def standing() -> Standing:
+        return studies.standings(study, jobs.views())[0]
+
+    def end(*_: object) -> None:
+        assert (standing().state, standing().facts["is_looked_at"]) == ("new", True)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(analysing, "_look_at", end)
+        with pytest.raises(KeyboardInterrupt):
+            look_at_videos(request, no_progress)
+    jobs.write_state(job.id, State("running", attempt=2, process=this_process()))
+    look_at_videos(request, no_progress)
+    jobs.finish(job.id, "done")
+    assert standing().reason == "cannot be read: it ends the process that reads it"
+    assert standing().state == "failed"
+    # One that was cancelled and asked for again looks again.
+    (study.looks / f"{row.recording}.json").write_text(json.dumps({"look": job.id}))
+    jobs.write_state(job.id, State("cancelled"))
+    assert (standing().state, standing().reason) == ("new", "")
+    jobs.retry(job.id)
+    look_at_videos(request, no_progress)
+    assert standing().reason == "is empty (0 bytes)"
+
+
 @pytest.mark.parametrize("swapped", ["video", "folder"])
 def test_a_link_that_takes_the_place_of_a_video_is_not_followed(
     recording: Path, landmark_file: Path, tmp_path: Path, swapped: str
@@ -370,8 +420,7 @@ def test_a_link_that_takes_the_place_of_a_video_is_not_followed(
     else:
         folder.rename(tmp_path / "away")
         folder.symlink_to(private)
-    videos = {"videos": {row.recording: row.video}, "looks": str(study.looks)}
-    assert look_at_videos(videos, no_progress)["unreadable"] == 1
+    assert look(tmp_path, study)["unreadable"] == 1
     assert not list(study.looks.glob("*.jpg"))
     request = analysis_request(session, study.place, BlinkAnalysisSettings())
     with pytest.raises(InvalidInputError, match="a link or a device lies where a file was added"):
