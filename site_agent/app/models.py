@@ -30,6 +30,7 @@ from site_agent.errors import InvalidInputError, NotFoundError, SiteAgentError, 
 from site_agent.jobs.folder import JobView
 from site_agent.pool.cache import ModelCache
 from site_agent.pool.restrictions import warning_of
+from site_agent.pool.sent import read_sent
 from site_agent.pool.sidecars import Sidecars, find_terms_file
 from site_agent.pool.signing import kind_of
 from site_agent.tasks.caller import NotedCaller
@@ -132,7 +133,11 @@ class Models:
         for row in study.recordings():
             if row.landmarks:
                 used.setdefault(row.landmarks, []).append(row.file_name)
-        withdrawn = self.lab.watch.withdrawn
+        ours = {
+            item.facts["digest"]: f"Your lab has withdrawn it from {item.pool}"
+            for item in read_sent() if item.title == "Model" and item.gone
+        }  # fmt: skip
+        withdrawn = {**ours, **self.lab.watch.withdrawn}
         tested: dict[str, Mapping[str, float]] = {}
         for view in views:
             if view.job.kind == "evaluate":

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import re
 import secrets
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -160,8 +161,11 @@ class Lab:
         return redirect(request, "/")
 
     # Videos
-    def videos(self, request: Request) -> Response:
-        """List the recordings of the study: state, and result or reason."""
+    def videos(self, request: Request, wrong: Mapping[str, str] | None = None) -> Response:
+        """List the recordings of the study: state, and result or reason.
+
+        `wrong`: Sessions that were typed and are no numbers, by recording.
+        """
         query, study, views = request.query_params, self.studies.current(), self.jobs.views()
         standings = self.studies.standings(study, views)
         states = Counter(standing.state for standing in standings)
@@ -192,7 +196,8 @@ class Lab:
         order = query.get("order", "")
         shown.sort(key=orders.get(order, lambda standing: _ORDER.get(standing.state, 0)))
         return self.page(
-            request, "videos.html", views=views, study=study, shown=shown, states=states,
+            request, "videos.html", status=422 if wrong else 200, wrong=wrong or {},
+            views=views, study=study, shown=shown, states=states,
             total=len(standings), filters=_STATE_WORDS, state=state, order=order,
             text=query.get("text", ""), fresh=[s for s in standings if s.state == "new"],
             removed="removed" in query and bool(binned), binned=len(binned), watch=self.watch,
@@ -205,6 +210,7 @@ class Lab:
         columns = ("participant", "session_number", "group")
         study = self.studies.current()
         changed: dict[str, dict[str, str]] = {}
+        wrong: dict[str, str] = {}
         for row in study.recordings():
             for column in columns:
                 values = request.scope["form"].get(f"{column}-{row.recording}")
@@ -213,10 +219,14 @@ class Lab:
                     cells[column] = values[0].strip()
                     if column == "session_number":
                         cells[column] = _decimal(values[0])
-        if changed:
+                        if not re.fullmatch(r"(\d+(\.\d+)?)?", cells[column]):
+                            wrong[row.recording] = cells.pop(column)
+        if any(changed.values()):
             self.studies.change(study, changed)
             self.gather(study)
             self.jobs.start_runner()
+        if wrong:
+            return self.videos(request, wrong)
         return redirect(request, "/videos")
 
     def picture(self, request: Request) -> Response:

@@ -21,7 +21,7 @@ from typing import Any
 
 from aggregators.whole_file import write_whole
 from site_agent.app.places import found_below
-from site_agent.errors import InvalidInputError, NotFoundError, StudyFolderError
+from site_agent.errors import NotFoundError, StudyFolderError
 from site_agent.eyeblink.batch.record import SessionRecord, read_record
 from site_agent.eyeblink.batch.sessions import (
     TRACE_SUFFIXES,
@@ -292,10 +292,6 @@ class Studies:
         """Change cells of recordings, by number and column."""
         with self.lock:
             rows = study.recordings()
-            for cells in changed.values():
-                number = cells.get("session_number", "")
-                if number and not re.fullmatch(r"\d+(\.\d+)?", number):
-                    raise InvalidInputError(f"the session is {number!r}, expected a number")
             study.write(replace(row, **changed.get(row.recording, {})) for row in rows)
 
     def standings(self, study: Study, jobs: Sequence[JobView]) -> list[Standing]:

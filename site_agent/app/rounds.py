@@ -14,6 +14,7 @@ from site_agent.app.watching import waits_for
 from site_agent.errors import InvalidInputError, NotFoundError, SiteAgentError
 from site_agent.jobs.folder import JobView
 from site_agent.pool import profiles, trust
+from site_agent.pool.sent import read_sent
 from site_agent.rounds.contract import site_rules
 from site_agent.rounds.finishing import round_verdict
 from site_agent.secure.charter import accept_charter, read_charter, require_accepted
@@ -56,6 +57,7 @@ class Rounds:
             site = pool.whoami().site
             round_ = pool.rounds.get(request.path_params["round"])
             endpoint = pool.endpoint
+            self.lab.watch.rounds = sum(waits_for(other, site) for other in pool.rounds.list())
         trusted = trust.trusted_sites(profiles.host_of(endpoint)) | {site}
         accepted = True
         if round_.secure is not None:
@@ -73,6 +75,11 @@ class Rounds:
             endpoint=endpoint, rules=site_rules(endpoint), faces=self.lab.faces(),
             starter=starter, untrusted=sorted({starter} - trusted), verdict=round_verdict(round_),
             others=[part.site for part in round_.participants if part.site != site],
+            busy_view=view if view is not None and not view.ended else None,
+            was_sent=any(
+                item.title == "Contribution to a round" and round_.round_id in item.path
+                for item in read_sent()
+            ),
             ours=round_.contributions().get(site), waits=waits_for(round_, site),
         )  # fmt: skip
 
@@ -82,6 +89,7 @@ class Rounds:
         form = {name: values[0].strip() for name, values in request.scope["form"].items()}
         try:
             if action == "compute":
+                self._require_idle(number)
                 faces = self.lab.keep_faces(form.get("faces", "")) or self.lab.faces()
                 if faces is None:
                     raise InvalidInputError("name the file or folder of your annotated faces")
@@ -90,6 +98,7 @@ class Rounds:
                     round=number, data=str(faces),
                 )  # fmt: skip
             elif action == "send":
+                self._require_idle(number)
                 view = self._newest(number)
                 if view is None or not form.get("preview") or view.result.get("preview") != form["preview"]:  # noqa: E501 # fmt: skip
                     text = "the contribution was computed again meanwhile. Nothing was sent"
@@ -110,6 +119,11 @@ class Rounds:
         except (InvalidInputError, OSError) as error:
             return self.one(request, str(error))
         return redirect(request, f"/rounds/{number}")
+
+    def _require_idle(self, number: str) -> None:
+        view = self._newest(number)
+        if view is not None and not view.ended:
+            raise InvalidInputError("a job on this round is waiting or running; see it below")
 
     def _newest(self, number: str) -> JobView | None:
         views = [

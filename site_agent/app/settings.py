@@ -156,10 +156,13 @@ class LabSettings:
             if not versions:
                 raise NotFoundError(
                     f"{facts['site']}/{facts['name']}: the pool does not give it out; it was "
-                    "withdrawn already, or is still looked at"
+                    "withdrawn already, or a person of the pool has yet to release it"
                 )
             foreseen = pool.withdrawals.preview(versions[0].address)
-        return self.lab.page(request, "withdraw.html", foreseen=foreseen, reasons=_REASONS)
+        others = [lab for lab in foreseen.sites if lab.site != facts["site"]]
+        return self.lab.page(
+            request, "withdraw.html", foreseen=foreseen, others=others, reasons=_REASONS
+        )
 
     def withdraw(self, request: Request) -> Response:
         """Withdraw a model of the lab, for good."""

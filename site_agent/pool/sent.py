@@ -58,6 +58,8 @@ class SentItem:
     """The content itself; empty where it is long, or held a secret."""
     file_bytes: int = 0
     """Bytes of the announced file that have left so far."""
+    gone: str = ""
+    """``withdrawn`` or ``taken back`` once it is."""
 
     @property
     def title(self) -> str:
@@ -127,6 +129,11 @@ def note_file(pool: str, digest: str, sent_bytes: int) -> None:
         _append({"pool": pool, "file": digest, "file_bytes": sent_bytes})
 
 
+def note_gone(pool: str, of: str, gone: str) -> None:
+    """Note that the pool gave up what was sent: a file by its digest, or all of one path."""
+    _append({"pool": pool, "of": of, "gone": gone})
+
+
 def read_sent() -> list[SentItem]:
     """Return everything that was sent, newest first; a repeated request counts once."""
     try:
@@ -144,8 +151,17 @@ def read_sent() -> list[SentItem]:
             if (announced := of_file.get((entry["pool"], entry["file"]))) is not None:
                 announced.file_bytes += entry["file_bytes"]
             continue
+        if "gone" in entry:
+            for item in items.values():
+                if item.pool == entry["pool"] and entry["of"] in (
+                    item.path,
+                    item.facts.get("digest"),
+                ):
+                    item.gone = entry["gone"]
+            continue
         item = SentItem(**entry)
         item = items.setdefault((item.pool, item.path, item.digest), item)
+        item.gone = ""
         if announces := item.facts.get("digest"):
             of_file[item.pool, str(announces)] = item
     return list(reversed(items.values()))

@@ -34,6 +34,12 @@ if (!cancel) {
   });
 }
 
+// Cells are kept by their button: the browser asks before a person leaves edited ones.
+const isEdited = (part) => [...part.querySelectorAll("input[form=cells]")].some((cell) => cell.value !== cell.defaultValue);
+let isSaving = false;
+document.addEventListener("submit", (event) => { isSaving = event.target.id === "cells"; });
+addEventListener("beforeunload", (event) => { if (!isSaving && isEdited(document)) event.preventDefault(); });
+
 // Parts of the page that jobs change are fetched again, unless a person is editing them.
 async function fetchParts() {
   const answer = await fetch(location.href);
@@ -42,7 +48,7 @@ async function fetchParts() {
   const page = new DOMParser().parseFromString(policy ? policy.createHTML(html) : html, "text/html");
   for (const part of document.querySelectorAll("[data-part]")) {
     const fresh = page.getElementById(part.id);
-    const isTouched = part.contains(document.activeElement) || part.querySelector("input:checked");
+    const isTouched = part.contains(document.activeElement) || part.querySelector("input:checked") || isEdited(part);
     if (fresh && fresh.textContent !== part.textContent && !isTouched) part.replaceWith(document.adoptNode(fresh));
   }
 }

@@ -21,6 +21,7 @@ from pool_server.wire.signatures import SignedStatement
 from site_agent.evaluation.gaze import GazeScores
 from site_agent.evaluation.landmark_scores import LandmarkScores
 from site_agent.pool import connection, requests
+from site_agent.pool.sent import note_gone
 
 if TYPE_CHECKING:
     from site_agent.evaluation.detection import DetectionScores
@@ -175,9 +176,11 @@ class Withdrawals(connection.Resource):
     ) -> withdrawals.WithdrawalResponse:
         """Withdraw a version, for good, as a `WithdrawalRequest` says it."""
         request = requests.build_request(withdrawals.WithdrawalRequest, reason=reason, **fields)
-        return self._pool.post(
+        answer = self._pool.post(
             f"{requests.version_path(address)}/withdraw", withdrawals.WithdrawalResponse, request
         )
+        note_gone(self._pool.endpoint, answer.withdrawal.digest, "withdrawn")
+        return answer
 
     def check_digests(self, digests: Iterable[str]) -> builtins.list[withdrawals.CheckedFile]:
         """Return those of these files that were withdrawn, or contain something that was."""

@@ -15,6 +15,7 @@ from pool_server.wire.signatures.keys import Envelope
 from pool_server.wire.uploads import OpenUpload, OpenUploadList
 from site_agent.errors import DigestMismatchError, PoolRefusedRequestError
 from site_agent.pool import connection, receiving, requests, sending
+from site_agent.pool.sent import note_gone
 from site_agent.work import Progress, no_progress
 
 _MERGES = "/api/v1/merges"
@@ -148,7 +149,9 @@ class Rounds(connection.Resource):
         """Take the contribution of a site back; the pool deletes it."""
         if not re.fullmatch(NAME_PATTERN, site):
             raise PoolRefusedRequestError(f"{site!r} is not a site name")
-        response = self._pool.send("DELETE", f"{_round_path(round_id)}/contributions/{site}")
+        path = f"{_round_path(round_id)}/contributions"
+        response = self._pool.send("DELETE", f"{path}/{site}")
+        note_gone(self._pool.endpoint, path, "taken back")
         return self._pool.read(response, rounds.RoundResponse)
 
     def finish(

@@ -67,6 +67,28 @@ def test_the_trace_by_pointer_and_keyboard(app: RunningApp, chromium: Any) -> No
     assert problems == []
 
 
+def test_edited_cells_are_not_left_without_a_word(app: RunningApp, chromium: Any) -> None:
+    problems: list[str] = []
+    page = let_in(chromium, app, problems)
+    page.goto(f"{app.address}/videos")
+    asked: list[str] = []
+    page.on("dialog", lambda dialog: (asked.append(dialog.type), dialog.dismiss()))
+    cell = page.locator(f"input[name=group-{first_row(app)}]")
+    cell.click()
+    page.keyboard.type("left")
+    page.click("nav a:has-text('Models')", no_wait_after=True)
+    wait_until(lambda: bool(page.title() and asked))
+    assert asked == ["beforeunload"]
+    page.evaluate("refresh()")
+    assert cell.input_value() == "left"
+    for text in ("left", ""):
+        cell.fill(text)
+        page.click("button:has-text('Save participants')")
+        page.wait_for_url(f"{app.address}/videos")
+    assert asked == ["beforeunload"], "saving asks nothing"
+    assert problems == []
+
+
 def test_live_parts_follow_jobs(app: RunningApp, chromium: Any) -> None:
     problems: list[str] = []
     page = let_in(chromium, app, problems)

@@ -152,6 +152,7 @@ def test_a_sent_model_is_withdrawn(app: RunningApp, pool: LivePool, log: list[by
     page = app.get(link[0]).text
     assert "Withdraw site-a/face-shared@1" in page
     assert "This cannot be undone" in page
+    assert "tells 0 other labs" in page
     assert log == []
     address = {"address": "pool://site-a/face-shared@1"}
     assert app.post("/sent/withdraw/send", **address, reason="x").status_code == 409
@@ -165,6 +166,12 @@ def test_a_sent_model_is_withdrawn(app: RunningApp, pool: LivePool, log: list[by
     [newest, _] = [item for item in read_sent() if item.is_item]
     assert (newest.title, newest.by, newest.content) == ("Withdrawal", "app", log[0].decode())
     assert app.get("/sent/withdraw?model=").status_code == 404
+    page = app.get("/sent").text
+    assert "/sent/withdraw" not in page
+    assert '<span class="badge">withdrawn' in page
+    for page in (app.get("/models").text, app.get(f"/models/{number}").text):
+        assert f"/models/{number}/share" not in page
+        assert "Your lab has withdrawn it" in page
 
 
 def test_words_that_name_a_person_or_place_are_doubted(app: RunningApp) -> None:

@@ -135,6 +135,8 @@ def test_a_contribution_leaves_after_its_preview(
     assert trusted.headers["location"].endswith(here)
     assert app.post(f"{here}/send", preview="").status_code == 409, "nothing was computed"
     assert app.post(f"{here}/compute", faces=str(faces)).status_code == 303
+    assert "<button>Compute" not in app.get(here).text
+    assert "is waiting or running" in app.post(f"{here}/compute", faces=str(faces)).text
     computed = do(app, "contribute")
     assert log == [], "computed, and nothing sent"
     # The command computes the same where nothing is kept of the first computation.
@@ -156,6 +158,10 @@ def test_a_contribution_leaves_after_its_preview(
         modelling.contribute({**view.job.request, "preview": "another"}, lambda *_: None)
     assert log == []
     assert app.post(f"{here}/send", preview=computed["preview"]).status_code == 303
+    page = app.get(here).text
+    assert "Your contribution is being sent" in page
+    assert "Nothing has been sent yet" not in page
+    assert f'{here}/send"' not in page
     sent = do(app, "contribute")
     assert sent["is_sent"]
     announced, content = [body for body in log if not body.startswith(b'{"parts":')]
@@ -163,6 +169,19 @@ def test_a_contribution_leaves_after_its_preview(
     assert len(content) == computed["size_bytes"]
     [item] = [item for item in read_sent() if item.is_item]
     assert (item.title, item.by) == ("Contribution to a round", "app")
-    assert "Your lab has contributed" in app.get(here).text
+    page = app.get(here).text
+    assert "Your lab has contributed" in page
+    assert "waiting for your lab" not in page
+    assert '">taken back' not in app.get("/sent").text
     assert app.post(f"{here}/back").status_code == 303
-    assert "Your lab has contributed" not in app.get(here).text
+    page = app.get(here).text
+    assert "Your lab has contributed" not in page
+    assert "Your contribution was taken back" in page
+    assert '">taken back' in app.get("/sent").text
+    app.post(f"{here}/compute", faces=str(faces))
+    computed = do(app, "contribute")
+    page = app.get(here).text
+    assert "What was sent before is not with the pool any more" in page
+    app.post(f"{here}/send", preview=computed["preview"])
+    do(app, "contribute")
+    assert '">taken back' not in app.get("/sent").text, "it was sent again"

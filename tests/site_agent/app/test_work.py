@@ -208,9 +208,17 @@ def test_names_become_participants_and_sessions(app: RunningApp) -> None:
     assert app.lab.studies.current().find(row.recording).group == "paired, left"
     app.post("/videos/cells", **{f"group-{row.recording}": ""})
     wait_until(lambda: all(view.ended for view in app.lab.jobs.views()))
-    refused = app.post("/videos/cells", **{f"session_number-{row.recording}": "two"})
-    assert refused.status_code == 409
+    other = rows["P05_s1.mp4"].recording
+    refused = app.post(
+        "/videos/cells", **{f"session_number-{row.recording}": "eins", f"group-{other}": "left"}
+    )
+    assert refused.status_code == 422
+    assert "P04_s2_grün.mp4: the session is eins, expected a number" in refused.text
+    assert 'value="eins" aria-invalid="true"' in refused.text
     assert app.lab.studies.current().find(row.recording).session_number == "2"
+    assert app.lab.studies.current().find(other).group == "left", "the other rows are kept"
+    app.post("/videos/cells", **{f"group-{other}": ""})
+    wait_until(lambda: all(view.ended for view in app.lab.jobs.views()))
 
 
 @pytest.mark.parametrize(
