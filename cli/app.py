@@ -2,6 +2,7 @@
 
 import sys
 import webbrowser
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -33,6 +34,7 @@ def open_app(
     already, its page is opened again. Stop with Ctrl-C.
     """
     from site_agent.app.entry import AppFolder
+    from site_agent.app.recordings import Studies
     from site_agent.app.server import serve_app
     from site_agent.app.shortcut import write_shortcut
 
@@ -44,19 +46,23 @@ def open_app(
     folder.make()
     place = (output or Path.home() / "poolctl-results").absolute()
 
-    def show(address: str) -> None:
+    def show(address: str, stop: str = "stop with Ctrl-C", **facts: Path) -> None:
         entrance = f"{address}/enter#{folder.new_ticket()}"
-        rows = [["page", entrance], ["results", str(place)]]
-        facts = {"url": entrance, "results": place}
-        invocation.print_reply(Reply(facts, TableText(["what", "value"], rows), [entrance]))
-        invocation.note("the address works once, within a minute; stop with Ctrl-C")
+        rows = [["page", entrance], *([name, str(value)] for name, value in facts.items())]
+        shown = {"url": entrance, **facts}
+        invocation.print_reply(Reply(shown, TableText(["what", "value"], rows), [entrance]))
+        invocation.note(f"the address works once, within a minute; {stop}")
         if not no_browser:
             webbrowser.open(folder.entrance(entrance).as_uri())
 
-    if address := folder.running():
-        show(address)
+    address = folder.running()
+    kept = Studies(folder.place, place).first().place.parent
+    if output is not None and (address or kept != place):
+        invocation.note("-o is not used: the app keeps the folder of results that it has")
+    if address:
+        show(address, "it runs already; stop it by Quit on its page, or where it was started")
     else:
-        serve_app(folder, place, port=port, on_ready=show)
+        serve_app(folder, place, port=port, on_ready=partial(show, results=kept))
     return None
 
 

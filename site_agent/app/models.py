@@ -2,6 +2,7 @@
 
 import getpass
 import json
+import math
 import platform
 import re
 import shutil
@@ -297,8 +298,10 @@ class Models:
         if not re.fullmatch(r"[\w][\w .-]{0,80}", name):
             raise InvalidInputError(f"{name!r} cannot be the name of a file")
         path = self.folder / portable_name(f"{name.removesuffix(suffix)}{suffix}")
-        if path.exists():
-            raise InvalidInputError(f"{path.name} is there already; choose another name")
+        made = [view.job.request.get("output") for view in self.lab.jobs.views() if not view.ended]
+        if path.exists() or str(path) in made:
+            state = "there" if path.exists() else "being made"
+            raise InvalidInputError(f"{path.name} is {state} already; choose another name")
         return path
 
     def _delete(self, model: OwnModel) -> None:
@@ -438,6 +441,10 @@ class Models:
                 float(form.get(f"weight-{model.id}", ["1"])[0].replace(",", "."))
                 for model in inputs
             ]
+            if not all(0 < weight < math.inf for weight in weights):
+                raise InvalidInputError(
+                    "a weight is not positive, expected a number such as 1 or 2"
+                )
             if not method or len(inputs) < 2:
                 raise InvalidInputError("choose at least two models that fit together")
             suffix = SUFFIX_OF_FORMAT[find_method(method).output_formats[0]]

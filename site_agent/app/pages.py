@@ -259,12 +259,13 @@ class Lab:
         rows = study.recordings()
         known = {row.video for row in rows}
         here = {path.name for path in videos}
-        moved = [r for r in rows if r.recording in self.watch.lost and r.file_name in here]
+        lost = [row.file_name for row in rows if row.recording in self.watch.lost]
         return self.page(
             request, "choose.html", starts=starts, place=place, below=below, videos=videos,
             trials=trials, others=others, readings=readings, known=known, problem=problem,
             unfit={path for path in videos if not str(path).isprintable()}, typed=typed,
-            moved=len(moved), above=_above(self.places, place), most=MOST_ENTRIES,
+            lost=lost, moved=[name for name in lost if name in here], most=MOST_ENTRIES,
+            above=_above(self.places, place),
             count=sum(others[suffix] for suffix in VIDEO_SUFFIXES),
         )  # fmt: skip
 
@@ -352,7 +353,12 @@ class Lab:
         """Note that moved videos lie in this folder now."""
         place = self.places.find(request.scope["form"].get("place", [""])[0])
         study = self.studies.current()
-        self.studies.follow_moved(study, [place.path], by_name=True)
+        count = self.studies.follow_moved(study, [place.path], by_name=True)
+        if self.watch.lost and not count:
+            raise InvalidInputError(
+                f"{place.name} holds none of the videos that were analysed: those of the same "
+                "names have another content, or two have one name; nothing was changed"
+            )
         added = tuple(dict.fromkeys((*study.added, str(place.path))))
         self.studies.keep(replace(study, added=added))
         self.watch.look()

@@ -233,8 +233,10 @@ class Studies:
             study.write([*rows, *(row for row in back if row.video not in known)])
             study.write((row for row in binned if row not in back), study.bin)
 
-    def follow_moved(self, study: Study, folders: Iterable[Path], *, by_name: bool = False) -> None:
+    def follow_moved(self, study: Study, folders: Iterable[Path], *, by_name: bool = False) -> int:
         """Find videos, and their trials, that were moved into these folders or one level below.
+
+        Return the number of videos found.
 
         Size, beginning and end of a video tell it from another one of its name. `by_name`: Also
         videos that nobody has looked at: a person said so.
@@ -260,6 +262,7 @@ class Studies:
                         moved[row.recording]["trials"] = str(trials)
             if moved:
                 self.change(study, moved)
+            return len(moved)
 
     def keep(self, study: Study) -> None:
         """Write a study, and show it from now on."""

@@ -130,7 +130,7 @@ def note_file(pool: str, digest: str, sent_bytes: int) -> None:
 
 
 def note_gone(pool: str, of: str, gone: str) -> None:
-    """Note that the pool gave up what was sent: a file by its digest, or all of one path."""
+    """Note that a pool gave up a file, by its digest, or all of one path."""
     _append({"pool": pool, "of": of, "gone": gone})
 
 

@@ -20,10 +20,15 @@ def test_a_second_start_opens_the_running_app_with_a_ticket_of_its_own(
     process = start_process(*arguments)
     try:
         first = first_answer(process)["url"]
-        second = poolctl(*arguments).data["url"]
+        again = poolctl(*arguments)
+        told = poolctl(*arguments[:-1], tmp_path / "other").err
     finally:
         process.terminate()
         process.wait()
+    second = again.data["url"]
+    assert "results" not in again.data, "the running app keeps its folder"
+    assert "-o is not used" in told
+    assert "Ctrl-C" not in told
     assert first.partition("#")[0] == second.partition("#")[0]
     assert first != second
     assert "127.0.0.1" in first

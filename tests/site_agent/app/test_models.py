@@ -199,7 +199,13 @@ def test_models_are_downloaded_merged_and_deleted(
     fields = {f"weight-{mine}": "1,5", "name": "ours"}
     bad = app.post("/models/merge/start", model=[mine, theirs], **fields | {"name": "../x"})
     assert bad.status_code == 422
+    for weight in ("-1", "0", "nan", "1,5,5"):
+        wrong = {**fields, f"weight-{mine}": weight}
+        bad = app.post("/models/merge/start", model=[mine, theirs], **wrong)
+        assert (bad.status_code, "a weight is n" in bad.text) == (422, True)
     assert app.post("/models/merge/start", model=[mine, theirs], **fields).status_code == 303
+    again = app.post("/models/merge/start", model=[mine, theirs], **fields)
+    assert "ours.dat is being made already" in again.text
     merged = do(app, "merge")["digest"]
     output = tmp_path / "r" / "models" / "ours.dat"
     recipe = json.loads(output.with_name("ours.dat.recipe.json").read_text())

@@ -181,7 +181,7 @@ def test_a_contribution_leaves_after_its_preview(
     app.post(f"{here}/compute", faces=str(faces))
     computed = do(app, "contribute")
     page = app.get(here).text
-    assert "What was sent before is not with the pool any more" in page
+    assert "The earlier contribution is no longer with the pool" in page
     app.post(f"{here}/send", preview=computed["preview"])
     do(app, "contribute")
     assert '">taken back' not in app.get("/sent").text, "it was sent again"

@@ -29,7 +29,7 @@ from site_agent.jobs.analysing import analyse, analysis_request, look_at_videos
 from site_agent.jobs.folder import JobFolder, State, this_process
 from site_agent.work import no_progress
 from site_agent.work.files import ends_digest
-from tests.site_agent.app.running_app import RunningApp
+from tests.site_agent.app.running_app import RunningApp, running_app
 from tests.waiting import wait_until
 
 
@@ -158,6 +158,34 @@ def test_a_moved_video_without_trials_is_found(tmp_path: Path) -> None:
     assert [(row.video, row.trials) for row in study.recordings()] == [
         (str(tmp_path / "after" / "P1.mp4"), "")
     ]
+
+
+def test_a_moved_folder_is_asked_about_before_its_videos_are_added(tmp_path: Path) -> None:
+    before, after = tmp_path / "before", tmp_path / "after"
+    before.mkdir()
+    for name in ("P1.mp4", "P2.mp4"):
+        (before / name).write_text(name)
+    with running_app(tmp_path / "h", tmp_path / "r") as app:
+        study = app.lab.studies.add(before, [before / "P1.mp4"], {})
+        [row] = study.recordings()
+        before.rename(after)
+        app.lab.watch.look()
+        assert "Where is the video of 1 recording now?" in app.get("/videos/add").text
+        place = app.lab.places.place(after).id
+        page = app.get(f"/videos/add?place={place}").text
+        assert "Was 1 video of the study moved here?" in page
+        assert '<button class="main">They were moved here' in page
+        assert "<button>Add the chosen videos" in page
+        assert 'value="P1.mp4">' in page, "not ticked"
+        assert 'value="P2.mp4" checked>' in page
+        study.looks.mkdir(parents=True)
+        (study.looks / f"{row.recording}.json").write_text('{"ends": "of another file"}')
+        refused = app.post("/videos/moved", place=place)
+        assert refused.status_code == 409
+        assert "nothing was changed" in refused.text
+        (study.looks / f"{row.recording}.json").unlink()
+        assert app.post("/videos/moved", place=place).status_code == 303
+        assert study.recordings()[0].video == str(after / "P1.mp4")
 
 
 def test_an_error_of_one_look_does_not_end_the_watch(
