@@ -14,6 +14,7 @@ from site_agent.eyeblink.batch import run_batch
 from site_agent.eyeblink.batch.record import BatchResult, SessionOutcome
 from site_agent.eyeblink.outputs.registry import check_requested
 from site_agent.eyeblink.study import StudySummary, write_study
+from site_agent.eyeblink.study.learning_curve import CHANGE_UNITS
 from site_agent.wording import count_words, first_lines
 
 app = single()
@@ -137,8 +138,8 @@ def _reply(result: BatchResult, study: StudySummary) -> Reply:
     rows = []
     for group, curves in study.curves.items():
         for curve in curves:
-            slope = curve.slope
-            text = f"{slope.estimate:+.3g} a session, 95 % {slope.low:+.3g} to {slope.high:+.3g}"
+            slope, unit = curve.slope, CHANGE_UNITS[curve.measure]
+            text = f"{slope.estimate:+.3g} {unit} a session, 95 %: {slope.interval}"
             rows.append([f"{curve.measure} {group}".rstrip(), f"{text} ({curve.method})"])
     rows += [[name.replace("_", " "), str(path)] for name, path in study.files.items()]
     data = {

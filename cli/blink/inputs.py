@@ -22,6 +22,7 @@ from site_agent.eyeblink.study.criteria import (
     default_criteria,
     read_criteria,
 )
+from site_agent.eyeblink.study.learning_curve import CHANGE_UNITS
 from site_agent.eyeblink.study.sessions import read_study
 from site_agent.eyeblink.video.recording import Recording
 from site_agent.tasks.batches import default_landmarks
@@ -219,22 +220,22 @@ def compare(
 
 def _tables(comparison: CriteriaComparison) -> list[str | TableText]:
     """Return the study's own criterion and those that differ from it; the files have all."""
-    columns = ["criterion", "trials", "rejected", "CR %", "effect", "95 %", "p", "agrees"]
-    keep = ("effect", "p", "95 %", "agrees", "CR %", "trials")
+    effect = f"effect ({CHANGE_UNITS[comparison.measure]})"
+    columns = ["criterion", "trials", "rejected", "CR %", effect, "95 %", "p", "agrees"]
+    keep = (effect, "p", "95 %", "agrees", "CR %", "trials")
     first, *others = comparison.rows
     differing = [row for row in others if not row.agrees]
     text = f"{len(differing)} of {count_words(len(others), 'other criterion', 'other criteria')}"
     return [
         TableText(columns, [_row(row) for row in (first, *differing)], keep=keep),
-        f"{text} would change the conclusion; criteria.csv lists all",
+        f"{text} would change the conclusion, or leave none; criteria.csv lists all",
     ]
 
 
 def _row(row: CriterionRow) -> list[str]:
     counts = [row.criterion, str(row.n_valid), str(row.n_rejected), f"{row.cr_percent:.1f}"]
-    if row.effect is None:
-        return [*counts, row.problem, "", "", "no"]
     effect = row.effect
-    interval = f"{effect.low:+.3g} to {effect.high:+.3g}"
-    p_value = f"{effect.p_value:.3g}"
-    return [*counts, f"{effect.estimate:+.3g}", interval, p_value, "yes" if row.agrees else "no"]
+    if effect is None or row.problem:
+        return [*counts, row.problem, "", "", "no"]
+    numbers = [f"{effect.estimate:+.3g}", effect.interval, f"{effect.p_value:.3g}"]
+    return [*counts, *numbers, "yes" if row.agrees else "no"]

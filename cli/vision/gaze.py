@@ -91,9 +91,8 @@ def gaze_tables(models: "Sequence[ScoredModel]") -> list[TableText | str]:
     for model, scores in zip(models, every, strict=True):
         metrics = scores.metrics
         mean = f"{scores.mean_error_deg:.2f}"
-        if scores.intervals:
-            low, high = scores.intervals[scores.named("mean_error_deg")]
-            mean += f" [{low:.2f}, {high:.2f}]"
+        if ends := scores.intervals.get(scores.named("mean_error_deg")):
+            mean += f" [{ends[0]:.2f}, {ends[1]:.2f}]"
         rows.append([model.name, mean, *(f"{metrics[scores.named(name)]:.2f}" for name in _SHOWN)])
     constant, count = every[0].constant_error_deg, len(every[0].persons)
     rows.append(["constant mean gaze", f"{constant:.2f}", "", "", "", "", ""])

@@ -24,6 +24,7 @@ from site_agent.eyeblink.batch.record import SessionRecord
 from site_agent.eyeblink.review.endpoints import STATIC, review_application
 from site_agent.eyeblink.review.review_session import ReviewSession, open_review
 from site_agent.eyeblink.review.reviewed_session import REVIEWED, find_model
+from site_agent.eyeblink.study.learning_curve import CHANGE_UNITS, UNTOLD
 from site_agent.pool.cache import ModelCache
 from site_agent.wording import count_words
 from site_agent.work.files import require_in_place
@@ -53,6 +54,7 @@ _STUDY_FILES = {
     "criteria.csv": "one row a definition of a response",
     "batch.csv": "state and reason of each session",
 }
+_UNITS = dict[str, str](CHANGE_UNITS.items())
 _MEASURES = {
     "cr_percent": "Responses",
     "amplitude_all": "Amplitude, all trials",
@@ -63,15 +65,15 @@ _MEASURES = {
 def difference_verdict(difference: Mapping[str, Any], measure: str) -> str:
     """Return one sentence on the difference between two groups."""
     sign = -1.0 if difference["verdict"] == "negative" else 1.0
-    # A share of trials changes by points, and by no more than 100.
-    most, unit = (100.0, " points") if measure == "cr_percent" else (math.inf, "")
+    # A share of trials changes by no more than 100 points.
+    most, unit = 100.0 if measure == "cr_percent" else math.inf, _UNITS[measure]
     both = (sign * difference[end] for end in ("low", "high"))
     ends = sorted(max(-most, min(most, end)) for end in both)
-    interval = f"95 %: {ends[0]:.3g} to {ends[1]:.3g}{unit}"
+    interval = f"95 %: {ends[0]:.3g} to {ends[1]:.3g} {unit}".replace("-", "−")
     higher, lower = difference["groups"][:: -int(sign)]
     if difference["verdict"] == "unclear":
         return f"{_MEASURES[measure]}: no clear difference of {higher} from {lower} ({interval})."
-    size = f"{abs(difference['estimate']):.3g}{unit}"
+    size = f"{abs(difference['estimate']):.3g} {unit}"
     return f"{_MEASURES[measure]}: {size} more in {higher} than in {lower} ({interval})."
 
 
@@ -79,27 +81,27 @@ def study_verdict(
     curves: Sequence[tuple[str, Mapping[str, Any]]], shown: Sequence[Standing], measure: str
 ) -> str:
     """Return one sentence on a study: the change over sessions, else the number of blinks."""
-    if not curves:
+    if not curves or all(curve["slope"]["verdict"] == UNTOLD for _, curve in curves):
         records = [standing.record for standing in shown if standing.record is not None]
         if not records:
             return "No recording is analysed yet."
         blinks = sum(record.summary["blinks"] for record in records)
         text = f"{count_words(blinks, 'blink')} in {count_words(len(records), 'session')}."
+        if curves:
+            return f"{text} Participants are {UNTOLD} how responses change."
         has_trials = any(record.conditioning for record in records)
         return f"{text} A curve needs two sessions of a participant." if has_trials else text
+    one = "" if measure == "cr_percent" else "s"
     parts = []
     for group, curve in curves:
         slope, name = curve["slope"], _MEASURES[measure].lower()
-        low, high = slope["low"], slope["high"]
-        if low is None or high is None:
-            parts.append(f"{group + ': ' if group else ''}{name}: too few values for a verdict")
-            continue
-        is_known = low > 0 or high < 0
-        change = (
-            ("rise" if slope["estimate"] > 0 else "fall") if is_known else "do not clearly change"
-        )
-        size = f" by {abs(slope['estimate']):.3g} {curve['unit']} a session" if is_known else ""
-        parts.append(f"{group + ': ' if group else ''}{name} {change}{size}")
+        size = f" by {abs(slope['estimate']):.3g} {_UNITS[measure]} a session"
+        change = {
+            "positive": f"{name} rise{one}{size}",
+            "negative": f"{name} fall{one}{size}",
+            "unclear": f"{name} do{'es' if one else ''} not clearly change",
+        }.get(slope["verdict"], f"{name}: {UNTOLD}")
+        parts.append(f"{group}: {change}" if group else change)
     text = "; ".join(parts)
     return f"{text[0].upper()}{text[1:]}."
 
@@ -188,18 +190,25 @@ class Results:
             for curve in fitted
             if curve["measure"] == measure
         ]
-        differences = [row for row in fits.get("differences", ()) if row["measure"] == measure]
+        differences = [
+            row
+            for row in fits.get("differences", ())
+            if row["measure"] == measure and row["verdict"] != UNTOLD
+        ]
         question = "groups" if differences else "learning"
+        is_told = differences or any(curve["slope"]["verdict"] != UNTOLD for _, curve in curves)
         verdict = study_verdict(curves, shown, measure)
-        if differences and differences[0]["low"] is not None:
+        if differences:
             verdict = f"{difference_verdict(differences[0], measure)} {verdict}"
-        if criteria := _criteria(study.place, question, measure):
+        criteria = _criteria(study.place, question, measure) if is_told else None
+        if criteria:
             agreeing, of = sum(row["agrees"] for row in criteria["rows"]), len(criteria["rows"])
             verdict += f" Definitions of a response that agree: {agreeing} of {of}."
         return self.lab.page(
             request, "study.html", views=views, study=study, shown=shown, curves=curves,
             verdict=verdict, measures=_MEASURES, measure=measure, question=question,
-            participants=_participants(curves), criteria=criteria,
+            unit=_UNITS[measure],
+            participants=_participants(curves), criteria=criteria, is_told=is_told,
             difference=differences[0] if differences else None,
             judging=[v for v in views if v.job.kind == "criteria" and v.state.state != "done"][-1:],
             remarks=fits["remarks"], left_out=_left_out(standings),

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 Interval = tuple[float, float]
 _COVERED_PERCENT = 95.0
+_FEWEST_IMAGES = 3
 
 
 def bootstrap_intervals(
@@ -29,12 +30,13 @@ def bootstrap_intervals(
 ) -> dict[str, Interval]:
     """Return 95 % percentile intervals from resampling whole images.
 
-    Faces of one image are not independent of each other, so images are drawn and not faces.
+    Faces of one image are not independent of each other, so images are drawn and not faces. Fewer
+    than three images, and images that are all alike, say nothing about others: no interval.
 
     `statistics`: From how often each image was drawn, int64 (images,), to scores by name; NaN where
     a resample has none.
     """
-    if images < 2 or resamples < 1:
+    if images < _FEWEST_IMAGES or resamples < 1:
         return {}
     generator = np.random.default_rng(seed)
     drawn: dict[str, list[float]] = {}
@@ -42,7 +44,12 @@ def bootstrap_intervals(
         picks = generator.integers(0, images, images)
         for name, value in statistics(np.bincount(picks, minlength=images)).items():
             drawn.setdefault(name, []).append(value)
-    return {name: _interval(np.array(values)) for name, values in drawn.items()}
+    intervals = {name: _interval(np.array(values)) for name, values in drawn.items()}
+    return {
+        name: (low, high)
+        for name, (low, high) in intervals.items()
+        if high - low > 1e-9 * max(abs(low), abs(high))
+    }
 
 
 def _interval(values: NDArray[Any]) -> Interval:

@@ -337,7 +337,7 @@ def evaluate_saliency(module: nn.Module, samples: ClipSamples) -> SaliencyEvalua
         joined = FrameScores.join(parts)
         scores[name] = summarise_frames(joined)
         drawn = bootstrap_intervals(_F1(joined, unit, len(names)), len(names), resamples=1000)
-        if drawn:
+        if "f1" in drawn:
             intervals[name] = drawn["f1"]
     joined_as_glc = {name: join_as_glc(parts) for name, parts in as_glc.items()}
     return SaliencyEvaluation(scores, intervals, by_person, joined_as_glc)

@@ -1,5 +1,6 @@
 """The report of a joint study: tables with the verdict first, and a forest plot."""
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -35,9 +36,9 @@ def describe_verdict(results: JointResults, design: JointDesign, labs: Sequence[
     changes = {item.model: item for item in results.estimates if item.term == "session"}
     order = ("mixed", "logistic", "random effects", "fixed effects")
     model = next((name for name in order if name in changes), None)
-    if model is None:
+    low, high = changes[model].interval if model else (math.nan, math.nan)
+    if model is None or math.isnan(low):
         return ["The labs' trials do not tell how CRs change over sessions."]
-    low, high = changes[model].interval
     change = {
         "positive": "become more frequent over sessions",
         "negative": "become less frequent over sessions",
@@ -110,7 +111,7 @@ def write_report(
 
 
 def _draw_forest(path: Path, estimates: Sequence[Estimate]) -> None:
-    shown = [item for item in estimates if item.standard_error > 0]
+    shown = [item for item in estimates if math.isfinite(item.interval[0])]
     terms = list(dict.fromkeys(item.term for item in shown))
     most = max(sum(item.term == term for item in shown) for term in terms)
     figure = plot_style.new_figure(3.6 * len(terms) + 1.0, 1.2 + 0.34 * most)

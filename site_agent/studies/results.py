@@ -178,8 +178,8 @@ def _mean(values: Sequence[float]) -> float:
 
 
 def _half(values: Sequence[float]) -> float | None:
-    mean = _mean(values)
-    if len(values) < 2 or not math.isfinite(mean):
+    # Values that are all alike say nothing about their spread.
+    if len(values) < 2 or not math.isfinite(_mean(values)) or _are_alike(values):
         return None
     from scipy.special import stdtrit
 
@@ -190,8 +190,12 @@ def _half(values: Sequence[float]) -> float | None:
     )
 
 
+def _are_alike(values: Sequence[float]) -> bool:
+    return bool(np.ptp(values) <= 1e-9 * np.abs(values).max())
+
+
 def _paired_p(values: Sequence[float]) -> float | None:
-    if len(values) < 2 or not np.ptp(values):
+    if len(values) < 2 or _are_alike(values):
         return None
     from scipy import stats
 

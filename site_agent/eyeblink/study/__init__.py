@@ -13,6 +13,7 @@ from site_agent.eyeblink.conditioning.summary import SessionSummary
 from site_agent.eyeblink.session_folder import find_output, study_folders
 from site_agent.eyeblink.study.criteria import CriteriaComparison, Criterion
 from site_agent.eyeblink.study.learning_curve import (
+    CHANGE_UNITS,
     MEASURE_UNITS,
     LearningCurve,
     LearningMeasure,
@@ -377,10 +378,8 @@ def _draw_curve(
         hatch=plot_style.HATCHES[place % len(plot_style.HATCHES)],
         linewidth=0.5,
     )
-    slope, unit = curve.slope, MEASURE_UNITS[curve.measure]
-    interval = f"[{slope.low:+.3g}, {slope.high:+.3g}]"
-    if math.isnan(slope.low):
-        interval = "(too few values for an interval)"
+    change = f"{curve.slope.estimate:+.3g} {CHANGE_UNITS[curve.measure]} a session"
+    change = f"{change} (95 %: {curve.slope.interval})".replace("-", "−")
     name = f"{group}: " if group else ""
     axis.plot(
         curve.positions,
@@ -388,7 +387,7 @@ def _draw_curve(
         color=plot_style.BLACK,
         linewidth=2.2,
         linestyle=line,
-        label=f"{name}{slope.estimate:+.3g} {unit} per session {interval}, {curve.method}",
+        label=f"{name}{change}, {curve.method}",
     )
     # Side by side where groups would cover each other.
     shift = 0.04 * (2 * place - 1) if several else 0.0

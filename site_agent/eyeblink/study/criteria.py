@@ -228,7 +228,7 @@ def compare_criteria(
             "expected at least one of each"
         )
     study_effect, problem = _effect(study[0], question, measure)
-    if study_effect is None:
+    if study_effect is None or study_effect.verdict == learning_curve.UNTOLD:
         raise ConditioningError(f"under the criterion {criteria[0].name!r}: {problem}")
     rows: list[CriterionRow] = []
     for criterion, results in zip(criteria, study, strict=True):
@@ -295,15 +295,16 @@ def _effect(
     try:
         points = learning_curve.learning_points(results, measure)
         if question == "groups":
-            return learning_curve.group_difference(points)[0], ""
-        slope = learning_curve.fit_learning_curve(points, measure).slope
+            effect = learning_curve.group_difference(points)[0]
+        else:
+            effect = learning_curve.fit_learning_curve(points, measure).slope
     except ConditioningError as error:
         return None, str(error)
-    if not math.isfinite(slope.low):
-        people = count_words(len({point.participant for point in points}), "participant")
-        counts = f"{count_words(len(points), 'session')} of {people}"
-        return None, f"{counts} are too few for an interval of the slope; expected more sessions"
-    return slope, ""
+    if effect.verdict != learning_curve.UNTOLD:
+        return effect, ""
+    people = count_words(len({point.participant for point in points}), "participant")
+    counts = f"{count_words(len(points), 'session')} of {people}"
+    return effect, f"{counts} are {effect.verdict}"
 
 
 def _finding(first: learning_curve.Effect, question: Question, groups: Sequence[str]) -> str:

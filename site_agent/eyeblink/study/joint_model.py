@@ -142,8 +142,9 @@ class Estimate:
 
     @property
     def interval(self) -> tuple[float, float]:
-        """The limits of 95 % by the normal distribution."""
-        half = 1.959963984540054 * self.standard_error
+        """The limits of 95 % by the normal distribution; NaN where all animals are alike."""
+        error = self.standard_error if self.standard_error > 1e-9 else math.nan
+        half = 1.959963984540054 * error
         return self.estimate - half, self.estimate + half
 
 

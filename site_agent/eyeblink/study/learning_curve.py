@@ -19,7 +19,13 @@ MEASURE_UNITS: Mapping[LearningMeasure, str] = {
     "amplitude_all": "FEC",
     "amplitude_cr": "FEC",
 }
+CHANGE_UNITS: Mapping[LearningMeasure, str] = {**MEASURE_UNITS, "cr_percent": "points"}
+"""Of changes and differences: from 67 % to 50 % are 17 points."""
+FEWEST_PARTICIPANTS = 3
+"""Fewer show nothing of how persons differ: no interval, no p value and no conclusion."""
+UNTOLD: Literal["too few or too alike to tell"] = "too few or too alike to tell"
 _BAND_POINTS = 41
+_ROUNDING = 1e-9
 
 
 @dataclass(frozen=True)
@@ -48,16 +54,24 @@ class Effect:
     """A number with its 95 % interval and two-sided p value; NaN where they cannot be had."""
 
     estimate: float
-    low: float
-    high: float
-    p_value: float
+    low: float = math.nan
+    high: float = math.nan
+    p_value: float = math.nan
 
     @property
-    def verdict(self) -> Literal["positive", "negative", "unclear"]:
-        """The sign of the effect by its interval; unclear when that holds zero or is not known."""
+    def verdict(self) -> Literal["positive", "negative", "unclear", "too few or too alike to tell"]:
+        """The sign of the effect by its interval; unclear when that holds zero."""
+        if math.isnan(self.low):
+            return UNTOLD
         if self.low > 0:
             return "positive"
         return "negative" if self.high < 0 else "unclear"
+
+    @property
+    def interval(self) -> str:
+        """The interval in words, without a unit."""
+        is_known = math.isfinite(self.low)
+        return f"{self.low:+.3g} to {self.high:+.3g}" if is_known else UNTOLD
 
     def to_dict(self) -> dict[str, object]:
         """Return plain JSON types, None for NaN."""
@@ -84,7 +98,8 @@ class LearningCurve:
     def to_dict(self) -> dict[str, object]:
         """Return plain JSON types, None for NaN."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}
-        return {**plain(values), "unit": MEASURE_UNITS[self.measure], "slope": self.slope.to_dict()}
+        units = {"unit": MEASURE_UNITS[self.measure], "slope_unit": CHANGE_UNITS[self.measure]}
+        return {**plain(values), **units, "slope": self.slope.to_dict()}
 
 
 def learning_points(
@@ -118,7 +133,8 @@ def fit_learning_curve(
     """Fit how the measure changes from session to session.
 
     With three participants or more: the mean of their own lines, with an interval that holds for
-    other persons, too. With one or two: a regression with a level for each; `remarks` says so.
+    other persons, too. With one or two: a regression with a level for each, without an interval.
+    Nor have lines that are all alike one.
     """
     counts = Counter((point.participant, point.position) for point in points)
     if twice := [place for place, count in counts.items() if count > 1]:
@@ -167,8 +183,10 @@ def group_difference(points: Sequence[LearningPoint]) -> tuple[Effect, tuple[str
     """Return by how much the second group exceeds the first, the names of both, and the pairs.
 
     Each participant counts once in a group, with the mean over the sessions. Where the same
-    participants (two or more) stand in both groups, their differences count, and only theirs;
-    otherwise Welch's interval.
+    participants (three or more) stand in both groups, their differences count, and only theirs;
+    otherwise Welch's interval. Values that are all alike have none.
+
+    Raises `ConditioningError`: fewer than three participants in a group.
     """
     values: dict[str, dict[str, list[float]]] = {}
     for point in points:
@@ -176,22 +194,23 @@ def group_difference(points: Sequence[LearningPoint]) -> tuple[Effect, tuple[str
             members = values.setdefault(point.group, {})
             members.setdefault(point.participant, []).append(point.value)
     names = sorted(values)
-    if len(names) == 2 and len(both := sorted(values[names[0]].keys() & values[names[1]])) > 1:
+    both = sorted(values[names[0]].keys() & values[names[1]]) if len(names) == 2 else []
+    if len(both) >= FEWEST_PARTICIPANTS:
         of_each = np.array([[np.mean(values[name][who]) for name in names] for who in both])
         steps = of_each[:, 1] - of_each[:, 0]
-        interval = _interval(steps.mean(), _standard_error(steps), len(steps) - 1)
-        return Effect(*map(float, interval)), (names[0], names[1]), len(both)
-    if len(names) != 2 or any(len(values[name]) < 2 for name in names):
+        effect = _effect(steps.mean(), _standard_error(steps), len(steps) - 1, of_each)
+        return effect, (names[0], names[1]), len(both)
+    if len(names) != 2 or any(len(values[name]) < FEWEST_PARTICIPANTS for name in names):
         counts = ", ".join(f"{name or '(none)'}: {len(values[name])}" for name in names) or "none"
         raise ConditioningError(
-            "a group difference needs two groups with at least two participants each; found "
+            "a group difference needs two groups with at least three participants each; found "
             f"participants by group: {counts}"
         )
     first, second = (
         np.array([float(np.mean(person_values)) for person_values in values[name].values()])
         for name in names
     )
-    return Effect(*mean_difference(first, second)), (names[0], names[1]), 0
+    return _mean_difference(first, second), (names[0], names[1]), 0
 
 
 LEARNED_PERCENT, LEARNED_RUN = 60.0, (8, 10)
@@ -225,9 +244,6 @@ def _average_observed(
     return tuple(means)
 
 
-FEWEST_PARTICIPANTS = 3
-
-
 @dataclass(frozen=True, eq=False)
 class LineFit:
     """A line with its 95 % band at the positions asked for; see `LearningCurve`."""
@@ -248,18 +264,19 @@ def fit_line(x: Float64, y: Float64, participants: Sequence[str], grid: Float64)
     names, member = np.unique(np.asarray(participants), return_inverse=True)
     several = [person for person in range(len(names)) if np.ptp(x[member == person]) > 0]
     if np.ptp(y) == 0:
-        flat = np.full(len(grid), y[0])
+        unknown = np.full(len(grid), math.nan)
         remark = "all values are the same: nothing to fit"
-        return LineFit("regression", flat, flat, flat, Effect(0.0, 0.0, 0.0, 1.0), (remark,))
+        flat = np.full(len(grid), y[0])
+        return LineFit("regression", flat, unknown, unknown, Effect(0.0), (remark,))
     if not several:
         remark = "every participant has one session only: the line is across persons"
-        return _regression(x, y, np.zeros_like(member), grid, remark)
+        return _regression(x, y, np.zeros_like(member), grid, freedom=len(y) - 2, remark=remark)
     if len(several) < FEWEST_PARTICIPANTS:
         remark = (
-            f"{count_words(len(several), 'participant')} with two sessions or more: a regression, "
-            "whose band does not speak for other persons"
+            f"{count_words(len(several), 'participant')} with two sessions or more: a regression "
+            f"without an interval, which takes {FEWEST_PARTICIPANTS} participants"
         )
-        return _regression(x, y, member, grid, remark)
+        return _regression(x, y, member, grid, freedom=0, remark=remark)
     left_out = len(names) - len(several)
     remarks = (f"{count_words(left_out, 'participant')} with one session left out",)
     return _mean_of_lines(
@@ -278,9 +295,11 @@ def _mean_of_lines(
     """
     lines = np.array([np.polyfit(x[points], y[points], 1) for points in persons])
     at = lines[:, :1] * grid + lines[:, 1:]
-    mean, low, high, _ = _interval(at.mean(axis=0), _standard_error(at), len(lines) - 1)
-    slope = _interval(lines[:, 0].mean(), _standard_error(lines[:, 0]), len(lines) - 1)
-    return LineFit("mean of lines", mean, low, high, Effect(*map(float, slope)), remarks)
+    mean = at.mean(axis=0)
+    low, high, _ = _limits(mean, _standard_error(at), len(lines) - 1, y)
+    slopes = lines[:, 0]
+    slope = _effect(slopes.mean(), _standard_error(slopes), len(lines) - 1, y)
+    return LineFit("mean of lines", mean, low, high, slope, remarks)
 
 
 def _standard_error(values: Float64) -> Float64:
@@ -288,42 +307,47 @@ def _standard_error(values: Float64) -> Float64:
     return error
 
 
-def _interval(mean: Any, error: Any, freedom: int) -> tuple[Any, Any, Any, Any]:
-    """Return a mean, its 95 % limits and two-sided p value, by Student's t."""
+def _limits(mean: Any, error: Any, freedom: float, values: Float64) -> tuple[Any, Any, Any]:
+    """Return the 95 % limits of a mean and its two-sided p value, by Student's t.
+
+    All are NaN where the error is no more than the rounding of `values`: a sample without spread
+    says nothing about spread.
+    """
     from scipy.stats import t
 
+    error = np.where(error > _ROUNDING * np.abs(values).max(), error, math.nan)
     half = t.ppf(0.975, freedom) * error
-    with np.errstate(divide="ignore", invalid="ignore"):
-        p_value = 2.0 * t.sf(np.abs(mean) / error, freedom)
-    return mean, mean - half, mean + half, p_value
+    return mean - half, mean + half, 2.0 * t.sf(np.abs(mean) / error, freedom)
 
 
-def mean_difference(first: Float64, second: Float64) -> tuple[float, float, float, float]:
-    """Return mean of `second` minus mean of `first`, its 95 % limits and p value, after Welch."""
-    from scipy.stats import ttest_ind
-
-    difference = float(second.mean() - first.mean())
-    if np.ptp(first) == np.ptp(second) == 0:
-        return difference, difference, difference, float(difference == 0)
-    test = ttest_ind(second, first, equal_var=False)
-    limits = test.confidence_interval(0.95)
-    return difference, float(limits.low), float(limits.high), float(test.pvalue)
+def _effect(mean: Any, error: Any, freedom: float, values: Float64) -> Effect:
+    return Effect(float(mean), *map(float, _limits(mean, error, freedom, values)))
 
 
-def _regression(x: Float64, y: Float64, member: Int64, grid: Float64, *remarks: str) -> LineFit:
-    """Fit one slope and a level for each participant by least squares."""
+def _mean_difference(first: Float64, second: Float64) -> Effect:
+    """Return mean of `second` minus mean of `first`, after Welch."""
+    parts = np.array([_standard_error(values) ** 2 for values in (first, second)])
+    of_each = parts**2 / (len(first) - 1, len(second) - 1)
+    freedom = parts.sum() ** 2 / max(of_each.sum(), math.ulp(0.0))
+    difference, values = second.mean() - first.mean(), np.concatenate([first, second])
+    return _effect(difference, math.sqrt(parts.sum()), freedom, values)
+
+
+def _regression(
+    x: Float64, y: Float64, member: Int64, grid: Float64, *, freedom: int, remark: str
+) -> LineFit:
+    """Fit one slope and a level for each participant by least squares.
+
+    There is no interval where no degree of `freedom` is left.
+    """
     count = int(member.max()) + 1
     design = np.column_stack([x - x.mean(), member[:, None] == np.arange(count)])
     inverse = np.linalg.pinv(design.T @ design)
     fitted = inverse @ design.T @ y
     # The line stands for the average of these participants.
     at = np.column_stack([grid - x.mean(), np.full((len(grid), count), 1.0 / count)])
-    freedom = len(y) - count - 1
-    if freedom > 0:
-        variance = float(((y - design @ fitted) ** 2).sum()) / freedom
-    else:
-        remarks, variance, freedom = (*remarks, "too few values for a confidence band"), math.nan, 1
+    variance = float(((y - design @ fitted) ** 2).sum()) / freedom if freedom > 0 else math.nan
     error = np.sqrt(variance * np.einsum("ki,ij,kj->k", at, inverse, at))
-    mean, low, high, _ = _interval(at @ fitted, error, freedom)
-    slope = _interval(fitted[0], math.sqrt(variance * inverse[0, 0]), freedom)
-    return LineFit("regression", mean, low, high, Effect(*map(float, slope)), remarks)
+    low, high, _ = _limits(at @ fitted, error, freedom, y)
+    slope = _effect(fitted[0], math.sqrt(variance * inverse[0, 0]), freedom, y)
+    return LineFit("regression", at @ fitted, low, high, slope, (remark,))

@@ -31,6 +31,9 @@ except ImportError as error:
     raise MissingExtraError("statsmodels", "study") from error
 
 
+_ROUNDING = 1e-18
+
+
 @dataclass(frozen=True)
 class Term:
     """A coefficient of a model, or the SD of an effect that differs from animal to animal."""
@@ -231,7 +234,7 @@ def model_terms(trials: StudyTrials) -> tuple[Term, ...]:
     return tuple(
         replace(term, n_trials=len(trials.cr), n_participants=animals)
         for model, fit in fits.items()
-        for term in _terms(model, names, fit)
+        for term in terms_of(model, names, fit)
     )
 
 
@@ -245,10 +248,11 @@ def _design(trials: StudyTrials) -> tuple[Float64, list[str]]:
     return np.column_stack(columns), names
 
 
-def _terms(model: str, names: Sequence[str], fit: Fit) -> list[Term]:
+def terms_of(model: str, names: Sequence[str], fit: Fit) -> list[Term]:
+    """Return the coefficients with intervals by the normal distribution, and SDs of effects."""
     variances = np.diag(fit.covariance)
-    # Where few participants do not tell the terms apart, they have none.
-    errors = np.sqrt(np.where(variances >= 0.0, variances, np.nan))
+    # Where few participants do not tell the terms apart, or are all alike, they have none.
+    errors = np.sqrt(np.where(variances > _ROUNDING, variances, np.nan))
     p_values = 2.0 * norm.sf(np.abs(fit.values) / errors)
     terms = [
         Term(model, name, value, error, value - 1.96 * error, value + 1.96 * error, p_value)

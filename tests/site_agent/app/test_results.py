@@ -2,6 +2,7 @@
 
 import csv
 import json
+import math
 import os
 import re
 from collections.abc import Iterator
@@ -9,13 +10,15 @@ from typing import Any
 
 import pytest
 
-from site_agent.app.recordings import Recording, Study
-from site_agent.app.results import difference_verdict
+from site_agent.app.recordings import Recording, Standing, Study
+from site_agent.app.results import difference_verdict, study_verdict
 from site_agent.eyeblink.batch import run_batch
+from site_agent.eyeblink.batch.record import Request, SessionRecord
 from site_agent.eyeblink.batch.sessions import read_session_table
 from site_agent.eyeblink.review.actions import Accept, Delete
 from site_agent.eyeblink.review.review_session import open_review
 from site_agent.eyeblink.study import write_study
+from site_agent.eyeblink.study.learning_curve import UNTOLD
 from site_agent.jobs.folder import JobFolder
 from tests.site_agent.app.running_app import RunningApp, running_app
 from tests.site_agent.app.test_app_in_chromium import CHROMIUM, chromium, let_in
@@ -23,12 +26,12 @@ from tests.site_agent.app.test_models import do
 from tests.site_agent.eyeblink.drawn_studies import write_session
 
 __all__ = ["chromium"]
-PEOPLE = {"P01": "paired", "P02": "paired", "P03": "unpaired", "P04": "unpaired"}
+PEOPLE = {f"P0{place}": "paired" if place < 4 else "unpaired" for place in range(1, 7)}
 
 
 @pytest.fixture(scope="module")
 def app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningApp]:
-    """An app with a study of four participants in two groups, two sessions each."""
+    """An app with a study of six participants in two groups, two sessions each."""
     place = tmp_path_factory.mktemp("groups")
     lines = ["session,trace,trials,participant,session_number,group"]
     for seed, (person, group) in enumerate(PEOPLE.items()):
@@ -75,7 +78,7 @@ def test_results_begin_with_the_difference_between_groups(app: RunningApp) -> No
         ((-60.0, -20.0), "negative", "40 points more in a than in b (95 %: 20 to 60 points)."),
         ((20.0, 60.0), "positive", "40 points more in b than in a (95 %: 20 to 60 points)."),
         ((30.0, 146.0), "positive", "88 points more in b than in a (95 %: 30 to 100 points)."),
-        ((-8.0, 20.0), "unclear", "no clear difference of b from a (95 %: -8 to 20 points)."),
+        ((-8.0, 20.0), "unclear", "no clear difference of b from a (95 %: −8 to 20 points)."),
     ],
 )
 def test_the_verdict_names_the_higher_group(
@@ -84,6 +87,25 @@ def test_the_verdict_names_the_higher_group(
     facts = {"estimate": sum(ends) / 2, "low": ends[0], "high": ends[1], "verdict": verdict}
     shown = difference_verdict({**facts, "groups": ["a", "b"]}, "cr_percent")
     assert shown == f"Responses: {text}"
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "verdict", "measure", "text"),
+    [
+        (-20.0, -13.0, "negative", "cr_percent", "A: responses fall by 16.5 points a session."),
+        (0.1, 0.3, "positive", "amplitude_cr", "A: amplitude of responses rises by 0.2 FEC a"),
+        (-0.1, 0.3, "unclear", "amplitude_all", "A: amplitude, all trials does not clearly change"),
+        (None, None, UNTOLD, "cr_percent", "are too few or too alike to tell how responses change"),
+    ],
+)
+def test_a_change_is_told_in_its_unit_and_only_with_an_interval(
+    low: float, high: float, verdict: str, measure: str, text: str
+) -> None:
+    estimate = -16.7 if low is None else (low + high) / 2
+    slope = {"estimate": estimate, "low": low, "high": high, "verdict": verdict}
+    record = SessionRecord("s", "", "", math.nan, Request("", None, {}, {}), {"blinks": 7})
+    shown = [Standing(Recording("s", ""), "done", record=record)]
+    assert text in study_verdict([("A", {"slope": slope})], shown, measure)
 
 
 def test_a_conclusion_is_tried_under_other_definitions(app: RunningApp) -> None:

@@ -19,6 +19,7 @@ from site_agent.datasets.gaze.records import (
 )
 from site_agent.datasets.synthetic.eye_patches.dataset import write_eye_dataset
 from site_agent.errors import EvaluationError
+from site_agent.evaluation import bootstrap_intervals
 from site_agent.evaluation.gaze import (
     PENALTIES,
     GazeScores,
@@ -281,3 +282,15 @@ def _features(samples: GazeSamples) -> np.ndarray:
     patches -= patches.mean(axis=1, keepdims=True)
     patches /= np.maximum(patches.std(axis=1, keepdims=True), 4.0)
     return np.column_stack([patches, samples.head, np.ones(len(samples))])
+
+
+def test_too_few_images_and_images_all_alike_have_no_interval() -> None:
+    def drawn(scores: list[float]) -> dict[str, tuple[float, float]]:
+        values = np.array(scores)
+        return bootstrap_intervals(
+            lambda times: {"score": float((times * values).sum() / times.sum())},
+            len(values), resamples=100, seed=0,
+        )  # fmt: skip
+
+    assert drawn([1.0, 3.0]) == drawn([0.7] * 5) == {}
+    assert drawn([1.0, 2.0, 4.0])["score"][0] < drawn([1.0, 2.0, 4.0])["score"][1]

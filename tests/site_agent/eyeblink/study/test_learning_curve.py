@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from site_agent.errors import ConditioningError
 from site_agent.eyeblink.study.learning_curve import (
+    UNTOLD,
     LearningPoint,
     fit_learning_curve,
     group_difference,
@@ -20,6 +21,7 @@ from site_agent.eyeblink.study.mixed_models import (
     fit_estimating_equations,
     fit_linear,
     model_terms,
+    terms_of,
 )
 from site_agent.eyeblink.study.study_trials import StudyTrials
 
@@ -113,7 +115,45 @@ def test_the_same_animals_in_both_groups_are_compared_with_themselves() -> None:
     effect, names, pairs = group_difference(points)
     assert (names, pairs) == (("drug", "saline"), 6)
     assert effect.estimate == pytest.approx(-8.0)
-    assert effect.verdict == "negative"
+    assert effect.verdict == UNTOLD, "all differ by the same"
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(("spread", "persons"), [(0.0, 2), (1e-15, 2), (5.0, 2), (0.0, 4)])
+def test_the_few_and_the_alike_do_not_tell(spread: float, persons: int) -> None:
+    random = np.random.default_rng(3)
+    points = [
+        LearningPoint(f"{group}{i}", s, mean + step * s + random.normal(0, spread), 6, group)
+        for group, mean, step in (("control", 83.3, -16.7), ("lesion", 40.0, 0.0))
+        for i in range(persons)
+        for s in (1, 2)
+    ]
+    for group, slope in (("control", -16.7), ("lesion", 0.0)):
+        curve = fit_learning_curve([point for point in points if point.group == group])
+        assert curve.slope.estimate == pytest.approx(slope, abs=4 * spread + 1e-9)
+        assert np.isnan([curve.slope.low, curve.slope.high, curve.slope.p_value]).all()
+        assert curve.slope.verdict == UNTOLD
+        assert np.isnan(curve.low).all()
+    if persons < 3:
+        with pytest.raises(ConditioningError, match="at least three participants"):
+            group_difference(points)
+        return
+    effect = group_difference(points)[0]
+    assert effect.verdict == UNTOLD
+    assert effect.estimate == pytest.approx(-18.25)
+    assert np.isnan(effect.p_value)
+
+
+def test_one_group_without_spread_is_compared_by_the_spread_of_the_other() -> None:
+    points = [
+        LearningPoint(f"{group}{i}", 1.0, value, 6, group)
+        for group, values in (("floor", (0.0, 0.0, 0.0)), ("paired", (30.0, 50.0, 70.0)))
+        for i, value in enumerate(values)
+    ]
+    effect = group_difference(points)[0]
+    # Student's interval of three values: 50 plus and minus 4.3027 standard errors.
+    assert effect.high - effect.estimate == pytest.approx(4.302653 * 20 / np.sqrt(3), rel=1e-6)
+    assert effect.verdict == "positive"
 
 
 def test_the_criterion_of_learning() -> None:
@@ -237,3 +277,12 @@ def test_learning_and_its_spread_over_animals_are_found() -> None:
     assert terms["amplitude", "SD of trial"].estimate == pytest.approx(0.17, abs=0.03)
     with pytest.raises(ConditioningError, match="found 2"):
         model_terms(drawn_trials(2))
+
+
+def test_models_of_animals_that_are_all_alike_have_no_p_value() -> None:
+    hits, session = np.tile([1.0, 3.0, 4.0], 4), np.tile([0.0, 1.0, 2.0], 4)
+    design = np.column_stack([np.ones(12), session])
+    fit = fit_estimating_equations(hits, np.full(12, 6.0), design, np.repeat(np.arange(4), 3))
+    terms = terms_of("CR", ["intercept", "session"], fit)
+    assert terms[1].estimate > 0
+    assert np.isnan([terms[1].low, terms[1].p_value]).all()
