@@ -17,7 +17,15 @@ from starlette.responses import FileResponse, Response
 
 from site_agent import own_folders
 from site_agent.app.places import MOST_ENTRIES, Place, Places, allowed_folder, found_below
-from site_agent.app.recordings import Recording, Standing, Studies, Study, read_names, videos_in
+from site_agent.app.recordings import (
+    Recording,
+    Standing,
+    Studies,
+    Study,
+    copies,
+    read_names,
+    videos_in,
+)
 from site_agent.app.rendering import ENTRIES, page_response, redirect
 from site_agent.app.watching import Watch
 from site_agent.errors import InvalidInputError, NotFoundError, SiteAgentError
@@ -201,7 +209,7 @@ class Lab:
             total=len(standings), filters=_STATE_WORDS, state=state, order=order,
             text=query.get("text", ""), fresh=[s for s in standings if s.state == "new"],
             removed="removed" in query and bool(binned), binned=len(binned), watch=self.watch,
-            new_files=self._fresh(),
+            new_files=self._fresh(), copies=copies(standings),
             others=[other for other in self.studies.all() if other.id != study.id],
         )  # fmt: skip
 

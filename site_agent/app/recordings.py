@@ -336,6 +336,17 @@ class Studies:
             return None
 
 
+def copies(standings: Sequence[Standing]) -> dict[str, str]:
+    """Return recordings that share size and ends with an earlier one, and its name of a file."""
+    first: dict[str, Recording] = {}
+    shared: dict[str, str] = {}
+    for standing in standings:
+        recording, ends = standing.recording, standing.facts.get("ends")
+        if ends and first.setdefault(ends, recording) != recording:
+            shared[recording.recording] = first[ends].file_name
+    return shared
+
+
 def reviewed_ns(folder: Path) -> int:
     """Return when a session was last reviewed, in nanoseconds since 1970; 0: never."""
     try:

@@ -17,7 +17,7 @@ from starlette.responses import FileResponse, HTMLResponse, Response
 from starlette.types import Receive, Scope, Send
 
 from site_agent.app.pages import Lab
-from site_agent.app.recordings import Recording, Standing, Study, reviewed_ns
+from site_agent.app.recordings import Recording, Standing, Study, copies, reviewed_ns
 from site_agent.app.rendering import page_response, plainly, problem_page, redirect
 from site_agent.errors import NotFoundError, SiteAgentError
 from site_agent.eyeblink.batch.record import SessionRecord
@@ -211,7 +211,7 @@ class Results:
             participants=_participants(curves), criteria=criteria, is_told=is_told,
             difference=differences[0] if differences else None,
             judging=[v for v in views if v.job.kind == "criteria" and v.state.state != "done"][-1:],
-            remarks=fits["remarks"], left_out=_left_out(standings),
+            remarks=[*fits["remarks"], *_copied(standings)], left_out=_left_out(standings),
             is_newly_reviewed=_is_newly_reviewed(study, shown),
             has_trials=any(standing.record.conditioning for standing in shown if standing.record),
             busy_sessions=sum(s.state in {"waiting", "running"} for s in standings),
@@ -336,6 +336,14 @@ def _is_newly_reviewed(study: Study, shown: Sequence[Standing]) -> bool:
         for standing in shown
         if standing.record is not None
     )
+
+
+def _copied(standings: Sequence[Standing]) -> list[str]:
+    names = {standing.recording.recording: standing.recording.file_name for standing in standings}
+    return [
+        f"{names[number]} seems to be a copy of {original}: both count"
+        for number, original in copies(standings).items()
+    ]
 
 
 def _left_out(standings: Sequence[Standing]) -> list[tuple[str, str]]:

@@ -14,14 +14,13 @@ from pool_server.wire.withdrawals import WithdrawalReason
 from site_agent.app.pages import Lab
 from site_agent.app.rendering import redirect
 from site_agent.errors import InvalidInputError, NotFoundError, SiteAgentError
-from site_agent.jobs.runner import chosen_slots
+from site_agent.jobs.runner import chosen_slots, usual_slots
 from site_agent.pool import profiles, trust
 from site_agent.pool.joining import Newcomer, join, read_joining
 from site_agent.pool.sent import read_sent, sent_by, sent_file, sent_verdict
 from site_agent.pool.storage_connection import pin_certificate
 from site_agent.rounds.contract import keep_rules, site_rules
 from site_agent.training_record import installed_version
-from site_agent.work.processes import processor_count
 
 _MOST_SLOTS = 64
 _REASONS: Mapping[WithdrawalReason, str] = {
@@ -33,6 +32,12 @@ _REASONS: Mapping[WithdrawalReason, str] = {
     "other": "another reason",
 }
 _RULES = ("min_faces", "least_others", "secure_only")
+
+
+def _invitation(form: Mapping[str, list[str]]) -> str:
+    """Return a pasted invitation, which a wrong user name does not use up; never a token."""
+    secret = read_joining(form.get("secret", [""])[0])[1]
+    return form["secret"][0] if secret.startswith(INVITATION_PREFIX) else ""
 
 
 class LabSettings:
@@ -59,8 +64,10 @@ class LabSettings:
             login=login if login.endpoint and login.token else None, identity=identity,
             pool_problem=pool_problem, trusted=sorted(trust.trusted_sites(host)),
             rules=site_rules(login.endpoint), study=self.lab.studies.current(),
-            slots=chosen_slots(), cores=processor_count(), saved="saved" in request.query_params,
-            undo=self._undo, versions=f"{versions}{platform.system()} {platform.machine()}",
+            slots=chosen_slots(), usual_slots=usual_slots(),
+            saved=request.query_params.get("saved", ""), undo=self._undo,
+            versions=f"{versions}{platform.system()} {platform.machine()}",
+            invitation=_invitation(request.scope.get("form", {})),
             form={name: values[0] for name, values in request.scope.get("form", {}).items()},
         )  # fmt: skip
 
@@ -78,7 +85,7 @@ class LabSettings:
             return self.show(request, f"{error} {error.hint}".strip())
         back = form.get("back", "")
         is_round = back.removeprefix("/rounds/").isalnum() and back.startswith("/rounds/")
-        return redirect(request, back if is_round else "/settings?saved=1")
+        return redirect(request, back if is_round else f"/settings?saved={action}")
 
     def _set_join(self, form: dict[str, str]) -> None:
         address, secret = read_joining(form.get("secret", ""))
@@ -88,9 +95,7 @@ class LabSettings:
             raise InvalidInputError("the pasted text names no pool: fill in its address, too")
         name = form.get("user", "")
         if not name and secret.startswith(INVITATION_PREFIX):
-            raise InvalidInputError(
-                "this is an invitation: choose your user name, and paste the invitation again"
-            )
+            raise InvalidInputError("this is an invitation: choose your user name, too")
         with sent_by("app"):
             join(pin_certificate(address), secret, Newcomer(name) if name else None)
 

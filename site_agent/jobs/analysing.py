@@ -201,8 +201,6 @@ def look_at_videos(request: Mapping[str, Any], progress: Progress) -> dict[str, 
 
 def _look_at(path: Path, picture: Path) -> dict[str, Any]:
     require_in_place(path)
-    if not path.stat().st_size:
-        raise InvalidInputError(f"{path}: is empty (0 bytes)")
     source = Recording(path).open("rgb")
     try:
         info = source.info

@@ -36,11 +36,19 @@ _MOST_SILENCE_S = 900.0
 _SPEAKING = ("analyse", "look")
 """Kinds that report every file or frame; of others dlib may train for long without a word."""
 
+_SHORT = ("look", "download", "merge", "upload", "contribute")
+"""Kinds that a person waits for; they go before videos and trainings."""
+
 
 def chosen_slots() -> int | None:
     """Return the number of jobs side by side that ``config.toml`` names: ``[jobs] slots``."""
     count = profiles.table(profiles.read_toml(profiles.config_file()), "jobs").get("slots")
     return count if isinstance(count, int) and count > 0 else None
+
+
+def usual_slots() -> int:
+    """Return the number of jobs side by side where memory suffices: half of the cores, or two."""
+    return max(2, processor_count() // 2)
 
 
 def run_jobs(jobs: JobFolder, *, slots: int | None = None, idle_s: float = IDLE_S) -> bool:
@@ -52,7 +60,7 @@ def run_jobs(jobs: JobFolder, *, slots: int | None = None, idle_s: float = IDLE_
     count = (
         slots
         or chosen_slots()
-        or workers_that_fit(max(2, processor_count() // 2), [_WORKER_BYTES] * processor_count())
+        or workers_that_fit(usual_slots(), [_WORKER_BYTES] * processor_count())
     )
     while True:
         try:
@@ -98,7 +106,7 @@ class _Runner:
             return None
         views = self._jobs.views()
         states = {view.job.id: view.state.state for view in views}
-        for view in views:
+        for view in sorted(views, key=lambda view: view.job.kind not in _SHORT):
             job = view.job
             if view.state.state != "waiting" or job.id in self._running:
                 continue

@@ -511,6 +511,8 @@ def _open(path: Path) -> "tuple[InputContainer, VideoStream]":
 
     if not path.is_file():
         raise VideoFileError(f"{path}: no such file")
+    if not path.stat().st_size:
+        raise VideoFileError(f"{path}: is empty (0 bytes)")
     try:
         container = av.open(file_url(path), metadata_errors="replace")
     except (av.error.FFmpegError, OSError, ValueError) as error:

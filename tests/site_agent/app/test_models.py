@@ -285,8 +285,12 @@ def test_settings_are_those_of_the_command_line(app: RunningApp, pool: LivePool)
     assert app.post("/settings/leave").status_code == 303
     with PoolClient(pool.url, pool.admin_token) as admin:
         invited = admin.invitations.create("site-a", role="viewer").secret
+    wrong = app.post("/settings/join", secret=invited, endpoint=pool.url, user="Ada L.")
+    assert (wrong.status_code, invited in wrong.text) == (422, True)
     answer = app.post("/settings/join", secret=invited, endpoint=pool.url, user="ada")
     assert answer.status_code == 303
+    page = app.client.get(f"{app.origin}{answer.headers['location']}").text
+    assert f"You have joined {pool.url} as ada of site-a." in page
     newest = read_sent()[0]
     assert (newest.title, newest.by) == ("User name, to join a pool", "app")
     assert app.post("/settings/leave").status_code == 303

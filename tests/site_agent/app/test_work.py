@@ -170,7 +170,7 @@ def test_a_moved_folder_is_asked_about_before_its_videos_are_added(tmp_path: Pat
         [row] = study.recordings()
         before.rename(after)
         app.lab.watch.look()
-        assert "Where is the video of 1 recording now?" in app.get("/videos/add").text
+        assert "Where is 1 video of the study now?" in app.get("/videos/add").text
         place = app.lab.places.place(after).id
         page = app.get(f"/videos/add?place={place}").text
         assert "Was 1 video of the study moved here?" in page
@@ -186,6 +186,20 @@ def test_a_moved_folder_is_asked_about_before_its_videos_are_added(tmp_path: Pat
         (study.looks / f"{row.recording}.json").unlink()
         assert app.post("/videos/moved", place=place).status_code == 303
         assert study.recordings()[0].video == str(after / "P1.mp4")
+
+
+def test_a_copy_of_a_video_is_named(tmp_path: Path) -> None:
+    videos = [tmp_path / name for name in ("P1.mp4", "P2.mp4", "P3.mp4")]
+    for path, content in zip(videos, ("a", "b", "a"), strict=True):
+        path.write_text(content)
+    with running_app(tmp_path / "h", tmp_path / "r") as app:
+        study = app.lab.studies.add(tmp_path, videos, {})
+        study.looks.mkdir(parents=True)
+        for row in study.recordings():
+            facts = {"ends": ends_digest(Path(row.video))}
+            (study.looks / f"{row.recording}.json").write_text(json.dumps(facts))
+        assert app.get("/videos").text.count("seems to be a copy of P1.mp4: both count") == 1
+        assert "P3.mp4 seems to be a copy of P1.mp4: both count" in app.get("/results").text
 
 
 def test_an_error_of_one_look_does_not_end_the_watch(

@@ -276,6 +276,14 @@ def test_the_order_and_the_end_of_jobs(jobs: JobFolder) -> None:
             jobs.view(number)
 
 
+def test_short_work_goes_before_long_work(jobs: JobFolder, tmp_path: Path) -> None:
+    long = jobs.add("study", "tables", {"study": str(tmp_path / "none")})
+    short = jobs.add("look", "none", {"videos": {}, "looks": str(tmp_path / "looks")})
+    assert run_jobs(jobs, slots=1, idle_s=0.0)
+    began = [jobs.view(job.id).state.began or 0.0 for job in (short, long)]
+    assert began == sorted(began)
+
+
 def test_unknown_kinds_fail_and_the_others_go_on(jobs: JobFolder, tmp_path: Path) -> None:
     odd = jobs.add("magic", "odd", {})
     missing = jobs.add("study", "tables", {"study": str(tmp_path / "none")})
