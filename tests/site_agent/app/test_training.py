@@ -176,6 +176,7 @@ def test_a_contribution_leaves_after_its_preview(
     assert app.post(f"{here}/back").status_code == 303
     page = app.get(here).text
     assert "Your lab has contributed" not in page
+    assert "Compute it again" in page.partition('id="act-part" data-part')[2]
     assert "Your contribution was taken back" in page
     assert '">taken back' in app.get("/sent").text
     app.post(f"{here}/compute", faces=str(faces))
