@@ -216,7 +216,9 @@ class Guard:
             )  # fmt: skip
             return answer
         token = headers.get("x-csrf-token") or fields.get("csrf", [""])[0]
-        if session is None or not secrets.compare_digest(token.encode(), session.csrf.encode()):
+        if session is None:
+            return page_response("closed.html", at=scope["at"], status=403)
+        if not secrets.compare_digest(token.encode(), session.csrf.encode()):
             return PlainTextResponse("the page is out of date: load it again\n", 403)
         scope["form"] = fields
         return None

@@ -160,6 +160,10 @@ def test_a_session_ends_with_the_app(tmp_path: Path) -> None:
         second.client.cookies.clear()
         second.client.cookies.set(second.folder.prefix(), cookie)
         assert second.get("/").status_code == 401
+        origin = {"origin": second.origin}
+        refused = second.client.post(f"{second.address}/jobs/pause", data={}, headers=origin)
+        assert refused.status_code == 403
+        assert "Open poolctl again" in refused.text
 
 
 def test_secrets_are_for_this_user_alone(tmp_path: Path) -> None:
