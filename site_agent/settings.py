@@ -12,7 +12,7 @@ import re
 import textwrap
 import tomllib
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, is_dataclass
 from datetime import datetime
 from enum import Enum
@@ -352,6 +352,9 @@ def _prepared(hint: Any, value: Any) -> Any:
     if not isinstance(value, str):
         return [value] if lists and len(kinds) == 1 and not isinstance(value, list) else value
     text = value.strip()
+    if text.startswith(("[", '"')):  # as `settings_toml` prints it
+        with suppress(tomllib.TOMLDecodeError):
+            return _prepared(hint, tomllib.loads(f"value = {text}")["value"])
     if NoneType in kinds and text in ("", "none", "None"):
         return None
     if lists:

@@ -98,9 +98,8 @@ def batch(
 
 
 def _note_outcome(invocation: Invocation, outcome: SessionOutcome) -> None:
-    if outcome.state == "failed":
-        invocation.note(f"{outcome.session}  failed: {outcome.reason}")
-    elif outcome.state == "done" and outcome.record is not None:
+    # Those that failed are listed at the end.
+    if outcome.state == "done" and outcome.record is not None:
         summary = outcome.record.summary
         text = f"{count_words(summary['blinks'], 'blink')} in {summary['seconds']:.1f} s"
         trials = outcome.record.conditioning

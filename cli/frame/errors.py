@@ -53,7 +53,7 @@ class CliError(Exception):
 
 def incomplete(what: str, text: str, failures: Sequence[str]) -> CliError:
     """Return the error of partly failed work: a "batch" or a "study"."""
-    hint = "run it again: what is finished is kept"
+    hint = "once the reasons are mended, run it again: what is finished is kept"
     outcome = Outcome(ExitCode.INTEGRITY, f"{what}_incomplete", hint)
     return CliError("\n".join([f"{text}:", *failures]), outcome)
 

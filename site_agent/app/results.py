@@ -52,6 +52,9 @@ _STUDY_FILES = {
     "learning_curve.json": "the fits, for programs",
     "learning_curve.png": "the figure",
     "criteria.csv": "one row a definition of a response",
+    "participants.csv": "one row a participant: sessions and trials up to the criterion",
+    "models.csv": "mixed models of the trials",
+    "sessions.png": "the trials of all sessions, a figure",
     "batch.csv": "state and reason of each session",
 }
 _UNITS = dict[str, str](CHANGE_UNITS.items())
@@ -78,7 +81,11 @@ def difference_verdict(difference: Mapping[str, Any], measure: str) -> str:
 
 
 def study_verdict(
-    curves: Sequence[tuple[str, Mapping[str, Any]]], shown: Sequence[Standing], measure: str
+    curves: Sequence[tuple[str, Mapping[str, Any]]],
+    shown: Sequence[Standing],
+    measure: str,
+    *,
+    is_gathering: bool = False,
 ) -> str:
     """Return one sentence on a study: the change over sessions, else the number of blinks."""
     if not curves or all(curve["slope"]["verdict"] == UNTOLD for _, curve in curves):
@@ -89,7 +96,7 @@ def study_verdict(
         text = f"{count_words(blinks, 'blink')} in {count_words(len(records), 'session')}."
         if curves:
             return f"{text} Participants are {UNTOLD} how responses change."
-        has_trials = any(record.conditioning for record in records)
+        has_trials = any(record.conditioning for record in records) and not is_gathering
         return f"{text} A curve needs two sessions of a participant." if has_trials else text
     one = "" if measure == "cr_percent" else "s"
     parts = []
@@ -197,7 +204,13 @@ class Results:
         ]
         question = "groups" if differences else "learning"
         is_told = differences or any(curve["slope"]["verdict"] != UNTOLD for _, curve in curves)
-        verdict = study_verdict(curves, shown, measure)
+        # While they wait or are written, tables are those of fewer recordings.
+        is_gathering = any(
+            view.job.kind == "study" and view.job.request["study"] == study.folder
+            for view in views
+            if not view.ended
+        )
+        verdict = study_verdict(curves, shown, measure, is_gathering=is_gathering)
         if differences:
             verdict = f"{difference_verdict(differences[0], measure)} {verdict}"
         criteria = _criteria(study.place, question, measure) if is_told else None
@@ -216,7 +229,8 @@ class Results:
             has_trials=any(standing.record.conditioning for standing in shown if standing.record),
             busy_sessions=sum(s.state in {"waiting", "running"} for s in standings),
             models=len({standing.recording.landmarks for standing in shown}),
-            files=_listed(study.place, _STUDY_FILES),
+            files=[] if is_gathering else _listed(study.place, _STUDY_FILES),
+            is_gathering=is_gathering,
             command=f"poolctl blink batch {study.table} -o {study.place}",
         )  # fmt: skip
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from site_agent.datasets.synthetic.drawing import KINDS
 from site_agent.errors import SettingsError
 from site_agent.eyeblink.batch.sessions import LEFT_OUT
 from site_agent.eyeblink.conditioning import CrRule
@@ -15,6 +16,7 @@ from site_agent.settings import (
     list_settings,
     read_settings_file,
     settings_toml,
+    toml_value,
     with_values,
 )
 from site_agent.studies.protocol_file import read_protocol
@@ -38,6 +40,16 @@ def test_the_written_file_gives_the_same_settings(
     path.write_text(settings_toml(settings, leave_out))
     assert read_settings_file(path, settings, leave_out) == settings
     assert changed_values(settings, leave_out) == {}
+
+
+@pytest.mark.parametrize(
+    ("settings", "leave_out"), [*ALL, *((kind.settings, ()) for kind in KINDS.values())]
+)
+def test_a_printed_value_is_read_from_text(settings: Any, leave_out: tuple[str, ...]) -> None:
+    for name, setting in list_settings(settings, leave_out).items():
+        if setting.value is not None:  # printed as a comment
+            printed = {name: toml_value(setting.value)}
+            assert with_values(settings, printed, leave_out) == settings, printed
 
 
 @pytest.mark.parametrize(("settings", "leave_out"), ALL)

@@ -92,7 +92,7 @@ def test_the_verdict_names_the_higher_group(
 @pytest.mark.parametrize(
     ("low", "high", "verdict", "measure", "text"),
     [
-        (-20.0, -13.0, "negative", "cr_percent", "A: responses fall by 16.5 points a session."),
+        (-20.0, -13.0, "negative", "cr_percent", "A: responses fall by 16.5 points a session; B: "),
         (0.1, 0.3, "positive", "amplitude_cr", "A: amplitude of responses rises by 0.2 FEC a"),
         (-0.1, 0.3, "unclear", "amplitude_all", "A: amplitude, all trials does not clearly change"),
         (None, None, UNTOLD, "cr_percent", "are too few or too alike to tell how responses change"),
@@ -105,7 +105,28 @@ def test_a_change_is_told_in_its_unit_and_only_with_an_interval(
     slope = {"estimate": estimate, "low": low, "high": high, "verdict": verdict}
     record = SessionRecord("s", "", "", math.nan, Request("", None, {}, {}), {"blinks": 7})
     shown = [Standing(Recording("s", ""), "done", record=record)]
-    assert text in study_verdict([("A", {"slope": slope})], shown, measure)
+    curves = [("A", {"slope": slope}), ("B", {"slope": {"verdict": UNTOLD, "estimate": 0.0}})]
+    assert text in study_verdict(curves, shown, measure)
+    assert study_verdict(curves[1:], [], measure) == "No recording is analysed yet."
+
+
+def test_no_table_is_offered_before_it_is_final(app: RunningApp) -> None:
+    files = {"participants.csv", "sessions.png", "sessions.csv", "batch.csv"}
+    study = app.lab.studies.current()
+    page = app.get("/results").text
+    assert all(f"/results/files/{name}?save=1" in page for name in files)
+    assert app.get("/results/files/participants.csv").status_code == 200
+    job = app.lab.jobs.add("study", "Tables", {"study": study.folder}, gathers=True)
+    curve = study.place / "learning_curve.json"
+    curve.rename(curve.with_suffix(".kept"))
+    page = app.get("/results").text
+    assert "The tables are being computed" in page
+    assert "?save=1" not in page
+    assert "A curve needs two sessions" not in page
+    app.lab.jobs.cancel(job.id)
+    assert "A curve needs two sessions" in app.get("/results").text
+    curve.with_suffix(".kept").rename(curve)
+    assert "The tables are being computed" not in app.get("/results").text
 
 
 def test_a_conclusion_is_tried_under_other_definitions(app: RunningApp) -> None:

@@ -19,7 +19,6 @@ from PIL import Image
 from site_agent.app.places import allowed_folder
 from site_agent.app.recordings import Recording, Standing, Studies, Study, read_names
 from site_agent.app.rendering import plainly
-from site_agent.app.results import study_verdict
 from site_agent.app.watching import Watch
 from site_agent.errors import InvalidInputError
 from site_agent.eyeblink.session import BlinkAnalysisSettings
@@ -313,23 +312,6 @@ def test_results_show_the_study_and_name_those_left_out(app: RunningApp) -> None
     assert saved.content == (study.place / "sessions.csv").read_bytes()
     assert "attachment" in saved.headers["content-disposition"]
     assert app.get("/results/files/recordings.csv").status_code == 404
-
-
-def test_a_verdict_on_a_study_says_a_change_only_where_its_interval_does() -> None:
-    def curve(estimate: float, low: float | None, high: float | None) -> dict[str, object]:
-        slope = {"estimate": estimate, "low": low, "high": high}
-        return {"slope": slope, "unit": "%"}
-
-    assert study_verdict([("", curve(12, 8, 16))], [], "cr_percent") == (
-        "Responses rise by 12 % a session."
-    )
-    groups = [("paired", curve(12, 8, 16)), ("unpaired", curve(1, -3, 5))]
-    text = study_verdict(groups, [], "cr_percent")
-    assert (
-        text
-        == "Paired: responses rise by 12 % a session; unpaired: responses do not clearly change."
-    )
-    assert "too few values" in study_verdict([("", curve(9, None, None))], [], "cr_percent")
 
 
 @pytest.mark.parametrize(

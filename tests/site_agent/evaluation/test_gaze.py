@@ -94,11 +94,11 @@ def test_the_constant_predictor_scores_as_the_constant(samples: GazeSamples) -> 
 
 
 def test_one_person_is_resampled_by_sessions() -> None:
-    one = samples_of("a", 24)
+    one = replace(samples_of("a", 24), session=np.repeat(["s0", "s1", "s2"], 8))
     predicted = one.gaze + np.where(one.session == "s1", 0.1, 0.0)[:, None]
     low, high = score_gaze(predicted, one).intervals["mean_error_deg"]
     assert low == 0
-    assert high > 5
+    assert high > 3
     same = score_gaze(predicted, replace(one, session=np.full(24, "s0")))
     assert same.intervals == {}
 

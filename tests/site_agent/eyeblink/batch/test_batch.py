@@ -139,8 +139,9 @@ def test_a_session_is_what_a_single_analysis_makes(
 def test_the_own_criterion_counts_what_the_batch_counted(finished: Path) -> None:
     study = read_study([finished])
     assert len(study) == 4
-    compared = compare_criteria(study, default_criteria(study.settings)[:3])
-    rows = rows_of(finished / "sessions.csv")
+    again = [replace(session, participant=f"{session.participant} again") for session in study]
+    compared = compare_criteria([*study, *again], default_criteria(study.settings)[:3])
+    rows = rows_of(finished / "sessions.csv") * 2
     assert compared.rows[0].n_cr == sum(int(row["n_cr"]) for row in rows)
     assert compared.rows[0].n_valid == sum(int(row["n_cs_valid"]) for row in rows)
 
