@@ -58,8 +58,7 @@ def test_a_network_is_scored_beside_maps_that_know_no_picture(samples: ClipSampl
     assert list(evaluation.scores) == ["network", "person-mean", "centre", "uniform", "oracle"]
     assert evaluation.scores["uniform"].auc == pytest.approx(0.5)
     assert evaluation.scores["oracle"].f1 > 0.5 > evaluation.scores["uniform"].f1
-    low, high = evaluation.intervals["oracle"]
-    assert low <= evaluation.scores["oracle"].f1 <= high
+    assert "oracle" not in evaluation.intervals, "videos are too few or too alike"
     maps = predict_maps(module, samples.frames[:3])
     assert maps.shape == (3, 4, 64, 64)
     assert maps.sum((2, 3)) == pytest.approx(1, abs=1e-4)
