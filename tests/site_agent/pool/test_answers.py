@@ -2,8 +2,8 @@
 
 import gzip
 from collections.abc import Callable, Iterator
-from contextlib import closing
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -30,22 +30,29 @@ class LyingPool(FaultyProxy):
     instead : dict of str to str
         Replacements in the path and the body of a request.
     changed : callable
-        Given the body of an answer, returns headers and the body to send.
+        Given the path of a request and the body of its answer, returns headers and the body to
+        send.
     """
 
     instead: dict[str, str] = field(default_factory=dict)
-    changed: Callable[[bytes], tuple[dict[str, str], bytes]] = lambda body: ({}, body)
+    changed: Callable[[str, bytes], tuple[dict[str, str], bytes]] = lambda _, body: ({}, body)
 
     def receive(self, _head: str, path: str, body: bytes) -> tuple[str, bytes]:
         for asked, other in self.instead.items():
             path, body = path.replace(asked, other), body.replace(asked.encode(), other.encode())
         return path, body
 
-    def fault_of(self, _method: str, _path: str) -> Fault:
-        return self.change
+    def __enter__(self) -> "LyingPool":
+        return self
 
-    def change(self, answer: Answer) -> Answer:
-        headers, body = self.changed(answer.body)
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def fault_of(self, _method: str, path: str) -> Fault:
+        return partial(self.change, path)
+
+    def change(self, path: str, answer: Answer) -> Answer:
+        headers, body = self.changed(path, answer.body)
         return Answer(answer.status, [*headers.items()], body)
 
 
@@ -68,7 +75,7 @@ def honest(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LivePool]:
 
 @pytest.fixture
 def liar(honest: LivePool) -> Iterator[LyingPool]:
-    with closing(LyingPool(honest.url)) as server:
+    with LyingPool(honest.url) as server:
         yield server
 
 
@@ -133,9 +140,9 @@ def test_other_answers_are_compared_too(client: PoolClient, liar: LyingPool) -> 
 
 def test_compressed_and_endless_answers_are_refused(client: PoolClient, liar: LyingPool) -> None:
     blank = bytes(MOST_ANSWER_BYTES + 1)
-    liar.changed = lambda _: ({"Content-Encoding": "gzip"}, gzip.compress(blank))
+    liar.changed = lambda *_: ({"Content-Encoding": "gzip"}, gzip.compress(blank))
     with pytest.raises(PoolAnswerError, match=r"compressed answer \(gzip\)"):
         client.whoami()
-    liar.changed = lambda _: ({}, blank)
+    liar.changed = lambda *_: ({}, blank)
     with pytest.raises(PoolAnswerError, match="more than 67,108,864 bytes"):
         client.whoami()

@@ -1,7 +1,6 @@
 """Merges are accounted for by recipes of trusted sites."""
 
 import json
-import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -164,8 +163,7 @@ def test_a_pool_that_invents_an_origin_is_found_out(sites: Sites) -> None:
 
         liar.changed = changed
 
-    with LyingPool(sites.pool) as liar:
-        threading.Thread(target=liar.serve_forever, daemon=True).start()
+    with LyingPool(sites.pool.url) as liar:
         cache = ModelCache(sites.folder / "cache-of-the-deceived")
         with PoolClient(liar.url, sites.pool.tokens["site-a"], cache=cache) as client:
             provenance = Provenance(client, {"site-a", "site-b"})
@@ -177,7 +175,6 @@ def test_a_pool_that_invents_an_origin_is_found_out(sites: Sites) -> None:
                 change(f"pool://{name}@1", **fields)
                 with pytest.raises(PoolAnswerError, match="was asked for"):
                     Provenance(client, {"site-b"}).problems_of(client.version(name))
-        liar.shutdown()
         liar.pool.close()
 
 
