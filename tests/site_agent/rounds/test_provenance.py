@@ -175,7 +175,6 @@ def test_a_pool_that_invents_an_origin_is_found_out(sites: Sites) -> None:
                 change(f"pool://{name}@1", **fields)
                 with pytest.raises(PoolAnswerError, match="was asked for"):
                     Provenance(client, {"site-b"}).problems_of(client.version(name))
-        liar.pool.close()
 
 
 @pytest.mark.parametrize("thin", [None, 1])
