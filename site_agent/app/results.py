@@ -123,7 +123,8 @@ def verdict_of(record: SessionRecord) -> str:
     blinks = count_words(summary["blinks"], "blink") if summary["blinks"] else "No blink"
     rate = summary.get("blinks_per_minute")
     text = f"{blinks} in {_clock(summary['seconds'])}"
-    text += f", {rate:.1f} a minute" if rate is not None and summary["blinks"] else ""
+    among = " with those of the trials" if trials is not None else ""
+    text += f", {rate:.1f} a minute{among}" if rate is not None and summary["blinks"] else ""
     if "unreviewed" in summary:
         waiting, before = summary["unreviewed"], summary["blinks_found"]
         text += f"; {waiting} not reviewed" if waiting else "; reviewed"

@@ -198,9 +198,10 @@ def _tiles(
     summary: BlinkSession, statistics: BlinkStatistics, conditioning: ConditioningResult | None
 ) -> list[tuple[str, str]]:
     amplitude = statistics.measures["amplitude_fec"]
+    among = ", with those of the trials" if conditioning is not None else ""
     entries = [
         (str(summary.blinks), f"blinks ({statistics.partial} of them partial)"),
-        (number_text(statistics.blinks_per_minute, 1), "blinks per minute"),
+        (number_text(statistics.blinks_per_minute, 1), f"blinks per minute{among}"),
         (str(summary.closures), "longer closures"),
         (number_text(summary.perclos_pct, 1, "%"), "PERCLOS (lids at least 80 % shut)"),
         (number_text(statistics.measures["duration_ms"].median, 0, "ms"), "median blink duration"),

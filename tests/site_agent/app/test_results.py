@@ -185,7 +185,8 @@ def test_reviewed_blinks_take_the_place_of_those_that_were_found(app: RunningApp
     page = app.get(here).text
     rate = 60 * (before["blinks"] - 1) / before["seen_s"]
     assert f"{before['blinks'] - 1} blinks in" in page
-    assert f"{rate:.1f} a minute; reviewed ({before['blinks']} found by the analysis)" in page
+    among = f"{rate:.1f} a minute with those of the trials"
+    assert f"{among}; reviewed ({before['blinks']} found by the analysis)" in page
     table = app.get(f"{here}/files/blinks_reviewed.csv").text
     assert table.count("accepted") == len(numbers) - 1
     states = {s.recording.session: s.state for s in app.lab.studies.standings(study, [])}
