@@ -48,7 +48,9 @@ def settings(request: pytest.FixtureRequest, tmp_path: Path) -> PoolSettings:
 def kept(tmp_path: Path) -> Snapshot:
     """A backup that a program of schema 0003 wrote."""
     with tarfile.open(KEPT) as archive:
-        archive.extractall(tmp_path / "kept", filter="data")
+        # Python 3.11.0 to 3.11.3 have no filters.
+        archive.extraction_filter = getattr(tarfile, "data_filter", None)
+        archive.extractall(tmp_path / "kept")
     [snapshot] = list_snapshots(tmp_path / "kept" / "backup")
     return snapshot
 

@@ -105,7 +105,7 @@ def test_a_protocol_of_a_user_gives_table_verdict_and_figure(tmp_path: Path) -> 
     assert outcome.findings == ("long is not sharp (1.0)", "wide is sharp (2.5)")
     assert {path.name for path in outcome.files} == {"table.md", "sharpness.csv", "sharpness.png"}
     assert (tmp_path / "study" / "sharpness.csv").read_text() == (
-        "lens,sharpness,half\nlong,1.0,0.0\nwide,2.5,0.0\n"
+        "lens,sharpness,half\nlong,1.0,\nwide,2.5,\n"
     )
     assert (tmp_path / "study" / "files" / "infant-lab" / "faces.xml").is_file()
     assert outcome.results["drawn_infant-lab"]["images"] == 1
