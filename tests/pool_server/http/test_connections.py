@@ -122,6 +122,8 @@ def test_requests_under_way_are_limited_for_each_address(
     monkeypatch.setattr(session, "Traffic", lambda: traffic)
     with pool_in_thread(tmp_path) as pool, ExitStack() as stack:
         assert pool.admin.get("/api/v1/whoami").is_success
+        # The server counts a request until a moment after its answer.
+        wait_until(lambda: not traffic._from_address)
         for _ in range(session.MOST_FROM_ADDRESS):
             stack.enter_context(traffic.under_way("127.0.0.1"))
         refused = pool.admin.get("/api/v1/whoami")
