@@ -31,7 +31,7 @@ from site_agent.eyeblink.batch.sessions import (
     read_session_table,
 )
 from site_agent.eyeblink.review.reviewed_session import REVIEWED, as_reviewed
-from site_agent.eyeblink.session_folder import RECORD_NAME
+from site_agent.eyeblink.session_folder import RECORD_NAME, REVIEW_FOLDER
 from site_agent.jobs.analysing import TABLE_NAME
 from site_agent.jobs.folder import JobState, JobView
 from site_agent.pictures.images import is_clutter
@@ -350,7 +350,7 @@ def copies(standings: Sequence[Standing]) -> dict[str, str]:
 def reviewed_ns(folder: Path) -> int:
     """Return when a session was last reviewed, in nanoseconds since 1970; 0: never."""
     try:
-        return (folder / "review" / REVIEWED.file_name).stat().st_mtime_ns
+        return (folder / REVIEW_FOLDER / REVIEWED.file_name).stat().st_mtime_ns
     except OSError:
         return 0
 

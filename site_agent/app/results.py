@@ -24,6 +24,7 @@ from site_agent.eyeblink.batch.record import SessionRecord
 from site_agent.eyeblink.review.endpoints import STATIC, review_application
 from site_agent.eyeblink.review.review_session import ReviewSession, open_review
 from site_agent.eyeblink.review.reviewed_session import REVIEWED, find_model
+from site_agent.eyeblink.session_folder import REVIEW_FOLDER
 from site_agent.eyeblink.study.learning_curve import CHANGE_UNITS, UNTOLD
 from site_agent.pool.cache import ModelCache
 from site_agent.wording import count_words
@@ -164,7 +165,7 @@ class Results:
             raise NotFoundError(f"{standing.recording.session} has no result yet")
         folder = study.place / standing.recording.session
         warnings = standing.weaknesses
-        review, is_reviewed = folder / "review", "unreviewed" in record.summary
+        review, is_reviewed = folder / REVIEW_FOLDER, "unreviewed" in record.summary
         files = [*_listed(folder, _FILES), *_listed(review, _REVIEW_FILES)]
         blinks = review / REVIEWED.file_name if is_reviewed else folder / "blinks.csv"
         order = [standing for standing in standings if standing.record is not None]
@@ -267,7 +268,7 @@ class Results:
         name = request.path_params["name"]
         folder, record = study.place / standing.recording.session, standing.record
         written = (*record.files, "report.html") if record is not None else ()
-        path = folder / "review" / name if name in _REVIEW_FILES else folder / name
+        path = folder / REVIEW_FOLDER / name if name in _REVIEW_FILES else folder / name
         is_ours = name in _REVIEW_FILES or (name in _FILES and name in written)
         if not is_ours or not path.is_file():
             raise NotFoundError(f"the result has no file {name!r}")

@@ -11,6 +11,8 @@ from site_agent.settings import Settings
 
 RECORD_NAME = "study.json"
 """In each folder of a study's session, see `study.record`."""
+REVIEW_FOLDER = "review"
+"""In a session's folder: the log of its review, and the blinks as reviewed."""
 REVIEWED_FOLDER = "reviewed"
 """In a session's folder: its results with reviewed blinks."""
 

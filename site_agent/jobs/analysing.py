@@ -29,6 +29,7 @@ from site_agent.eyeblink.batch.record import SessionOutcome, read_record, write_
 from site_agent.eyeblink.batch.sessions import BatchSession, read_session_table, settings_from_plain
 from site_agent.eyeblink.review.reviewed_session import write_reviewed_sessions
 from site_agent.eyeblink.session import BlinkAnalysisSettings
+from site_agent.eyeblink.session_folder import REVIEW_FOLDER
 from site_agent.eyeblink.study import write_criteria, write_study
 from site_agent.eyeblink.study.criteria import compare_criteria, default_criteria
 from site_agent.eyeblink.study.sessions import read_study
@@ -118,7 +119,7 @@ def gather_study(request: Mapping[str, Any], progress: Progress) -> dict[str, An
         write_batch_table(study / "batch.csv", outcomes)
         records = [outcome.record for outcome in outcomes if outcome.record is not None]
         summary = write_study(study, records, [outcome.session for outcome in outcomes])
-        if any((study / outcome.session / "review").is_dir() for outcome in outcomes):
+        if any((study / outcome.session / REVIEW_FOLDER).is_dir() for outcome in outcomes):
             write_reviewed_sessions(study)
     return {
         "study": str(study),

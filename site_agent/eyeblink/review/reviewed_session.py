@@ -39,6 +39,7 @@ from site_agent.eyeblink.review import actions
 from site_agent.eyeblink.review.actions import Add, ReviewEvent, ReviewStatus
 from site_agent.eyeblink.session import AnalysedSession, BlinkSession, summarise
 from site_agent.eyeblink.session_folder import (
+    REVIEW_FOLDER,
     REVIEWED_FOLDER,
     SourceFile,
     find_output,
@@ -92,7 +93,7 @@ class AutomaticResult:
     @property
     def review_folder(self) -> Path:
         """The folder of the review, whether or not there is one."""
-        return self.folder / "review"
+        return self.folder / REVIEW_FOLDER
 
     def source(self, role: str) -> SourceFile | None:
         """Return the provenance's entry for the video, the trace or a model."""
@@ -341,7 +342,7 @@ def as_reviewed(record: SessionRecord, folder: Path) -> SessionRecord:
     Its summary then also has ``blinks_found`` by the analysis and the number ``unreviewed`` of
     blinks and closures. No frames are read: a list of sessions asks this of each.
     """
-    review = folder / "review"
+    review = folder / REVIEW_FOLDER
     try:
         header = actions.read_log(review / actions.LOG_NAME).header
         session = json.loads((folder / "session.json").read_text(encoding="utf-8"))
