@@ -62,6 +62,7 @@ class S3Storage:
         self._lifetime = ADDRESS_LIFETIME
         self._part_bytes = settings.part_bytes
         self._can_write = False
+        self._checksum: contract.Checksum | None = None
 
     @property
     def takes_parts(self) -> bool:
@@ -72,12 +73,22 @@ class S3Storage:
     def begin(self, upload_id: str, *, size_bytes: int, part_bytes: int) -> str:
         # The mark comes first, so that a sweep finds all that a killed process leaves.
         self.bucket.write(self.places.mark(upload_id), b"")
-        # An only part has the digest of the file, which is known already. Every server knows MD5.
-        checksum: contract.Checksum = "sha256" if size_bytes <= part_bytes else "md5"
+        checksum = self._find_checksum()
         multipart_id = self.bucket.begin_multipart(self.places.blob(upload_id), checksum)
         return s3_objects.S3Upload(
             upload_id, size_bytes, part_bytes, multipart_id, checksum
         ).handle()
+
+    def _find_checksum(self) -> contract.Checksum:
+        """Return the digest by which the S3 server checks parts on arrival.
+
+        Every server knows MD5, which is slower, and for which other bytes can be made. A server
+        that does not know the header of SHA-256 takes any bytes with it.
+        """
+        if self._checksum is None:
+            verifies = self.bucket.verifies_sha256(self.places.probe)
+            self._checksum = "sha256" if verifies else "md5"
+        return self._checksum
 
     def part_checksum(self, handle: str) -> contract.Checksum | None:
         return s3_objects.S3Upload.of(handle).checksum
@@ -86,21 +97,13 @@ class S3Storage:
         self, handle: str, number: int, size_bytes: int, checksum: str | None = None
     ) -> contract.PartAddress:
         upload = s3_objects.S3Upload.of(handle)
-        arguments: dict[str, object] = {}
-        headers = {"Content-Length": str(size_bytes)}
-        if upload.checksum is not None:
-            if checksum is None or not _CHECKSUM[upload.checksum].fullmatch(checksum):
-                raise PartMismatchError(
-                    f"part {number} is announced with the checksum {checksum!r}, expected "
-                    f"its {upload.checksum} in hexadecimal",
-                    hint="The upload's `part_checksum` says which one is wanted.",
-                )
-            arguments[s3_bucket.CHECKSUM_FIELDS[upload.checksum]] = s3_bucket.encode_checksum(
-                checksum
+        if checksum is None or not _CHECKSUM[upload.checksum].fullmatch(checksum):
+            raise PartMismatchError(
+                f"part {number} is announced with the checksum {checksum!r}, expected "
+                f"its {upload.checksum} in hexadecimal",
+                hint="The upload's `part_checksum` says which one is wanted.",
             )
-            headers[s3_bucket.CHECKSUM_HEADERS[upload.checksum]] = s3_bucket.encode_checksum(
-                checksum
-            )
+        encoded = s3_bucket.encode_checksum(checksum)
         expires_at = datetime.now(UTC) + self._lifetime
         url = self.bucket.sign_url(
             "upload_part",
@@ -109,8 +112,12 @@ class S3Storage:
             UploadId=upload.multipart_id,
             PartNumber=number,
             ContentLength=size_bytes,
-            **arguments,
+            **{s3_bucket.CHECKSUM_FIELDS[upload.checksum]: encoded},
         )
+        headers = {
+            "Content-Length": str(size_bytes),
+            s3_bucket.CHECKSUM_HEADERS[upload.checksum]: encoded,
+        }
         return contract.PartAddress(url, headers, expires_at)
 
     def open_part(self, handle: str, number: int, size_bytes: int) -> s3_objects.S3PartWriter:

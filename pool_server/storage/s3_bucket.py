@@ -182,7 +182,8 @@ _NO_SUCH_UPLOAD = _NOT_FOUND | {"NoSuchUpload"}
 _CONDITION_FAILED = frozenset(
     {"409", "412", "ConditionalRequestConflict", "PreconditionFailed", "OperationAborted"}
 )
-_CONDITION_UNKNOWN = frozenset({"501", "NotImplemented", "InvalidArgument"})
+_UNKNOWN = frozenset({"501", "NotImplemented", "InvalidArgument", "InvalidRequest"})
+_WRONG_CHECKSUM = frozenset({"BadDigest", "InvalidDigest", "XAmzContentChecksumMismatch"})
 
 CHECKSUM_FIELDS: dict[Checksum, str] = {"md5": "ContentMD5", "sha256": "ChecksumSHA256"}
 CHECKSUM_HEADERS: dict[Checksum, str] = {"md5": "Content-MD5", "sha256": "x-amz-checksum-sha256"}
@@ -358,12 +359,31 @@ class S3Bucket:
                 except ClientError as error:
                     if error_code(error) in _CONDITION_FAILED:
                         return False
-                    if error_code(error) not in _CONDITION_UNKNOWN:
+                    if error_code(error) not in _UNKNOWN:
                         raise
             client.put_object(**arguments)
             return True
 
         return self.ask(f"write {key}", send)
+
+    def verifies_sha256(self, key: str) -> bool:
+        """Return whether the server refuses content that has not the announced SHA-256.
+
+        It is asked to keep such content at `key`; nothing stays there.
+        """
+        wrong = encode_checksum("0" * 64)
+
+        def send(client: Any) -> bool:
+            try:
+                client.put_object(**self.at(key), Body=b"probe", ChecksumSHA256=wrong)
+            except ClientError as error:
+                if error_code(error) not in _WRONG_CHECKSUM | _UNKNOWN:
+                    raise
+                return error_code(error) in _WRONG_CHECKSUM
+            client.delete_object(**self.at(key))
+            return False
+
+        return self.ask("try a checksum", send)
 
     def delete(self, key: str) -> None:
         self.ask(f"delete {key}", lambda client: client.delete_object(**self.at(key)))
@@ -378,7 +398,7 @@ class S3Bucket:
                 for entry in page.get("Contents", ()):
                     yield entry["Key"], entry["LastModified"]
 
-    def begin_multipart(self, key: str, checksum: Checksum | None) -> str:
+    def begin_multipart(self, key: str, checksum: Checksum) -> str:
         """Begin a multipart upload and return its identifier."""
         arguments = self.at(key)
         if checksum == "sha256":

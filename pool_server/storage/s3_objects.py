@@ -4,6 +4,7 @@ import hashlib
 import io
 import json
 import os
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass
 from typing import Any, BinaryIO
@@ -103,10 +104,14 @@ def fetch_and_hash(bucket: s3_bucket.S3Bucket, key: str, file: BinaryIO) -> str:
     if size_bytes is None:
         raise StorageFailedError(f"cannot read {key}: the bucket has no such object")
     file.seek(0)
-    with ObjectReader(bucket, key, size_bytes) as reader:
+    # Each piece is hashed while the next one arrives.
+    with ObjectReader(bucket, key, size_bytes) as reader, ThreadPoolExecutor(1) as hasher:
+        hashed = hasher.submit(digest.update, b"")
         while piece := reader.read(PIECE_BYTES):
+            hashed.result()
+            hashed = hasher.submit(digest.update, piece)
             write_all(file, piece)
-            digest.update(piece)
+        hashed.result()
     return digest.hexdigest()
 
 
@@ -127,13 +132,16 @@ class S3PartWriter(contract.PartWriter):
         self._bucket = bucket
         self._key = key
         self._upload = upload
-        self._md5 = hashlib.md5(usedforsecurity=False)
+        self._arriving = (
+            hashlib.md5(usedforsecurity=False) if upload.checksum == "md5" else self._hash
+        )
         self._opened = ExitStack()
         self._file = self._opened.enter_context(scratch.file(size_bytes))[1]
 
     def write(self, chunk: bytes) -> None:
         file = self._take(chunk)
-        self._md5.update(chunk)
+        if self._arriving is not self._hash:
+            self._arriving.update(chunk)
         try:
             write_all(file, chunk)
         except OSError as error:
@@ -142,12 +150,7 @@ class S3PartWriter(contract.PartWriter):
     def finish(self, digest: str | None = None) -> None:
         file = self._require_whole(digest)
         file.seek(0)
-        arguments = {}
-        if self._upload.checksum is not None:
-            checksums = {"md5": self._md5.hexdigest(), "sha256": self._hash.hexdigest()}
-            arguments[s3_bucket.CHECKSUM_FIELDS[self._upload.checksum]] = s3_bucket.encode_checksum(
-                checksums[self._upload.checksum]
-            )
+        checksum = s3_bucket.encode_checksum(self._arriving.hexdigest())
         try:
             self._bucket.put_part(
                 self._key,
@@ -155,7 +158,7 @@ class S3PartWriter(contract.PartWriter):
                 self.number,
                 file,
                 ContentLength=self.size_bytes,
-                **arguments,
+                **{s3_bucket.CHECKSUM_FIELDS[self._upload.checksum]: checksum},
             )
         except s3_bucket.MultipartGoneError as error:
             raise contract.upload_given_up() from error
@@ -177,7 +180,7 @@ class S3Upload:
     size_bytes: int
     part_bytes: int
     multipart_id: str
-    checksum: contract.Checksum | None
+    checksum: contract.Checksum
 
     def handle(self) -> str:
         return json.dumps(asdict(self))

@@ -128,7 +128,7 @@ class PartSender:
             return None
         if self.upload.part_checksum == "sha256" and part.size_bytes == self.upload.size_bytes:
             return self.upload.digest
-        # MD5 only finds damage on the way; what makes a file the right one is its SHA-256.
+        # It finds damage on the way; the digest of the whole file makes it the right one.
         digest = hashlib.new(self.upload.part_checksum, usedforsecurity=False)
         for chunk in self._pieces(file, part):
             digest.update(chunk)

@@ -40,6 +40,7 @@ from tests.conformance.storage import (
     send_all,
     sha256,
 )
+from tests.pool_server.storage.faulty_s3 import Answer, FaultyProxy
 from tests.pool_server.swift_server import S3Server
 from tests.site_agent.live_pool import UnreliableLine
 
@@ -99,8 +100,8 @@ def test_an_address_is_good_for_one_part_of_one_size_and_checksum(storage: Stora
     other = b"z" * len(PARTS[0])
     assert refusal_of(storage, handle, other) == 400, "other bytes"
     assert refusal_of(storage, handle, PARTS[0] + b"!") == 403, "another size"
-    other_checksum = {"Content-MD5": base64.b64encode(hashlib.md5(other).digest()).decode()}
-    assert refusal_of(storage, handle, other, headers=other_checksum) == 403
+    digest = base64.b64encode(hashlib.sha256(other).digest()).decode()
+    assert refusal_of(storage, handle, other, headers={"x-amz-checksum-sha256": digest}) == 403
     assert (
         refusal_of(storage, handle, PARTS[0], url=replaced("partNumber=1", "partNumber=2")) == 403
     )
@@ -142,24 +143,36 @@ def test_an_address_expires(open_bucket: OpenBucket) -> None:
         assert refusal.status == 403
 
 
-@pytest.mark.parametrize("checksum", [None, "", "0" * 8, "0" * 64, "x" * 32])
+@pytest.mark.parametrize("checksum", [None, "", "0" * 8, "0" * 32, "x" * 64])
 def test_no_address_without_the_checksum_that_is_wanted(
     storage: Storage, checksum: str | None
 ) -> None:
     handle = begin(storage)
-    assert storage.part_checksum(handle) == "md5"
-    with pytest.raises(PartMismatchError, match="md5"):
+    assert storage.part_checksum(handle) == "sha256"
+    with pytest.raises(PartMismatchError, match="sha256"):
         storage.part_address(handle, 1, 1000, checksum)
 
 
-def test_an_only_part_is_bound_to_the_digest_of_the_file(storage: Storage) -> None:
-    handle = begin(storage, content=b"abc")
-    assert storage.part_checksum(handle) == "sha256"
-    address = storage.part_address(handle, 1, 3, sha256(b"abc"))
-    with pytest.raises(urllib.error.HTTPError) as caught:
-        put_part(address.url, dict(address.headers), b"abd")
-    caught.value.close()
-    assert storage.received_parts(handle) == {}
+class WithoutSha256(FaultyProxy):
+    """In front of a server that takes the probe with a wrong SHA-256, as older servers do."""
+
+    def receive(self, head: str, path: str, body: bytes) -> tuple[str, bytes] | Answer:
+        if head.startswith("PUT") and "x-amz-checksum-sha256" in head.lower() and "/probe" in path:
+            return Answer(200, [("ETag", '"0"')], b"")
+        return path, body
+
+
+def test_a_server_that_compares_no_sha256_gets_the_md5_of_each_part(
+    open_bucket: OpenBucket, swift: S3Server, bucket: str
+) -> None:
+    proxy = WithoutSha256(swift.endpoint_url)
+    storage = open_bucket(s3_endpoint_url=proxy.url, s3_public_endpoint_url=swift.endpoint_url)
+    handle = begin(storage)
+    assert storage.part_checksum(handle) == "md5"
+    assert refusal_of(storage, handle, b"z" * len(PARTS[0])) == 400
+    publish(storage, send_all_from_here(storage))
+    assert read_all(storage) == WHOLE
+    proxy.close()
 
 
 def test_nothing_is_left_but_what_is_published(
@@ -325,7 +338,7 @@ def test_an_answer_that_is_cut_short_is_a_failure_of_the_storage(
     storage: Any = open_bucket()
     monkeypatch.setattr(storage.bucket.short_client, "create_multipart_upload", lambda **_: {})
     with pytest.raises(StorageFailedError, match=r"damaged.*UploadId"):
-        storage.bucket.begin_multipart("short", None)
+        storage.bucket.begin_multipart("short", "md5")
 
 
 def test_a_file_of_many_pieces_is_read_in_their_order(

@@ -32,7 +32,7 @@ def ask(client: httpx.Client, opened: dict[str, Any], *parts: dict[str, Any]) ->
 def test_parts_go_elsewhere(bucket_pool: PoolDriver) -> None:
     client, content = bucket_pool.admin, network_bytes(ENTRIES)
     opened = announce(client, "admin/elsewhere", content).json()
-    checksum = "0" * 32
+    checksum = "0" * 64
     addresses = ask(client, opened, *({"number": n, "checksum": checksum} for n in (2, 1))).json()
     assert [part["number"] for part in addresses["items"]] == [2, 1]
     assert all(part["url"].startswith("http://") for part in addresses["items"])
@@ -61,9 +61,9 @@ def test_a_browser_sends_its_parts_through_the_pool(bucket_pool: PoolDriver) -> 
     ("part", "code"),
     [
         ({"number": 1}, "part_mismatch"),
-        ({"number": 1, "checksum": "0" * 64}, "part_mismatch"),
-        ({"number": 5, "checksum": "0" * 32}, "part_mismatch"),
-        ({"number": 0, "checksum": "0" * 32}, "invalid_request"),
+        ({"number": 1, "checksum": "0" * 32}, "part_mismatch"),
+        ({"number": 5, "checksum": "0" * 64}, "part_mismatch"),
+        ({"number": 0, "checksum": "0" * 64}, "invalid_request"),
         ({"number": 1, "checksum": "../" * 8}, "invalid_request"),
     ],
 )
