@@ -4,9 +4,11 @@ import hashlib
 import io
 import json
 import os
+from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass
+from itertools import islice
 from typing import Any, BinaryIO
 
 import urllib3
@@ -16,7 +18,10 @@ from pool_server.errors import StorageFailedError
 from pool_server.storage import contract, s3_bucket
 from pool_server.storage.scratch import ScratchFolder, write_all
 
-PIECE_BYTES = 4 * 1024 * 1024
+# Two ranges at once take two thirds of the time of one request for the whole; with more, the memory
+# grows, not the speed.
+RANGE_BYTES = 8 * 1024 * 1024
+RANGES_AT_ONCE = 2
 # boto3 repeats requests, but not the reading of an answer that breaks off.
 READ_ATTEMPTS = 4
 _BROKEN_OFF = (BotoCoreError, urllib3.exceptions.HTTPError, ConnectionError, TimeoutError)
@@ -103,15 +108,21 @@ def fetch_and_hash(bucket: s3_bucket.S3Bucket, key: str, file: BinaryIO) -> str:
     digest, size_bytes = hashlib.sha256(), bucket.size_of(key)
     if size_bytes is None:
         raise StorageFailedError(f"cannot read {key}: the bucket has no such object")
+
+    def fetch(first: int) -> bytes:
+        with ObjectReader(bucket, key, min(first + RANGE_BYTES, size_bytes)) as reader:
+            reader.seek(first)
+            return reader.read(RANGE_BYTES)
+
     file.seek(0)
-    # Each piece is hashed while the next one arrives.
-    with ObjectReader(bucket, key, size_bytes) as reader, ThreadPoolExecutor(1) as hasher:
-        hashed = hasher.submit(digest.update, b"")
-        while piece := reader.read(PIECE_BYTES):
-            hashed.result()
-            hashed = hasher.submit(digest.update, piece)
+    firsts = iter(range(0, size_bytes, RANGE_BYTES))
+    with ThreadPoolExecutor(RANGES_AT_ONCE) as threads:
+        arriving = deque(threads.submit(fetch, first) for first in islice(firsts, RANGES_AT_ONCE))
+        while arriving:
+            piece = arriving.popleft().result()
+            arriving.extend(threads.submit(fetch, first) for first in islice(firsts, 1))
             write_all(file, piece)
-        hashed.result()
+            digest.update(piece)
     return digest.hexdigest()
 
 
