@@ -236,7 +236,8 @@ class NetworkPart(SitePart):
     @staticmethod
     def danger(round_: RoundResponse) -> str:
         secure = round_.secure is not None
-        return protection_of(round_.method, round_.options, secure=secure)
+        protection = protection_of(round_.method, round_.options, secure=secure)
+        return f"the protection of the round: {protection}"
 
     def admit(
         self,
