@@ -12,6 +12,7 @@ from cli.frame.output import Invocation, Reply, TableText
 from site_agent.federated.personal import PersonalPart, assemble, newest_parts, read_part, site_only
 from site_agent.networks.files import read_network
 from site_agent.pool.profiles import personal_folder
+from site_agent.training.overlap import remember_learned_of
 
 app = group("Show and export the personal parts of networks that your site keeps after rounds.")
 
@@ -66,8 +67,10 @@ def export(
     """
     require_free(output, force=force)
     _, _, personal = _find(part)
-    shared = read_network(invocation.model_file(network).path)
-    digest = write_model(site_only(assemble(shared, personal)), output, format_name="safetensors")
+    source = invocation.model_file(network).path
+    made = site_only(assemble(read_network(source), personal))
+    digest = write_model(made, output, format_name="safetensors")
+    remember_learned_of(source, digest)
     text = (
         f"{output} is the network of {personal.site} after round {personal.round_number}; "
         "it cannot be uploaded"

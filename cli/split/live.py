@@ -30,6 +30,7 @@ from site_agent.secure.party import Board
 from site_agent.split.kits import provision as make_kits
 from site_agent.split.kits import read_kit
 from site_agent.split.plan import SplitPlan
+from site_agent.training_record import remember_learned
 from site_agent.wording import size_words
 
 app = single()
@@ -246,6 +247,7 @@ def simulate(
         for round_ in run_split_rounds(network, samples, plan):
             report(round_.number / plan.rounds, f"round {round_.number} of {plan.rounds}")
     digest = write_model(round_.network, output, format_name="safetensors")
+    remember_learned(digest, {"name": output.name, **data.learned})
     facts: dict[str, Any] = {"output": output, "digest": digest, "plan": plan}
     text = f"{output}  ({plan.rounds} rounds of {site_count} sites, digest {digest[:12]}...)"
     if data.reference is None:

@@ -20,6 +20,7 @@ from cli.frame.existing_files import place_for_model, refuse_inputs, require_fre
 from cli.frame.output import Invocation, Reply, TableText
 from site_agent.datasets.part_order import group_of_shape
 from site_agent.pool.sidecars import Sidecars
+from site_agent.training.overlap import remember_learned_of
 from site_agent.wording import count_words, size_words
 
 app = options.single()
@@ -72,6 +73,7 @@ def convert(
         report(0.5, "convert")
         made = convert_model(content, name, detector_kind=detector_kind, upsampling=upsample)
         digest = write_model(made, place, format_name=name)
+    remember_learned_of(file.path, digest)
     for remark in _remarks(content, made, name):
         invocation.warn(remark)
     data: dict[str, Any] = {

@@ -63,6 +63,8 @@ class Division:
     """Samples with which no site trains."""
     reference: PersonScores | None
     """Scores of the baseline on the held-out samples."""
+    learned: Mapping[str, Any]
+    """The training samples, for `site_agent.training_record.remember_learned`."""
 
 
 class Task(Protocol):
@@ -91,6 +93,9 @@ class Task(Protocol):
 
     def digests(self, samples: Any) -> dict[str, str]:
         """Return the digest of each person's samples."""
+
+    def learned(self, samples: Any) -> dict[str, Any]:
+        """Return training samples, for `site_agent.training_record.remember_learned`."""
 
     def divide(self, path: Path, holdout: Holdout, seed: int, progress: Progress) -> Division:
         """Read all data of a simulation, and hold a part of it out."""
@@ -146,6 +151,9 @@ class GazeTask:
     to_tensors = staticmethod(loop.to_tensors)
     train_epoch = staticmethod(loop.train_epoch)
 
+    def learned(self, samples: records.GazeSamples) -> dict[str, Any]:
+        return records.learned_samples(self.digests(samples), records.sample_marks(samples))
+
     @property
     def measure(self) -> Measure:
         target = self.view.target
@@ -164,6 +172,8 @@ class GazeTask:
         dataset = gaze_of(path).seen_as(self.view)
         outside = draw_persons(dataset.persons, seed) if holdout == "persons" else frozenset()
         digests, counts, held_out = {}, {}, []
+        trained: dict[str, str] = {}
+        marks: list[str] = []
         total = np.zeros(2)
         for number, person in enumerate(dataset.persons):
             progress(number / len(dataset.persons), f"reading {person}")
@@ -175,7 +185,8 @@ class GazeTask:
             if is_out.any():
                 held_out.append(samples[is_out])
             if person not in outside:
-                counts[person] = int((~is_out).sum())
+                counts[person], trained[person] = int((~is_out).sum()), digests[person]
+                marks += records.sample_marks(samples[~is_out])
             total += samples.gaze[~is_out].sum(axis=0)
         if holdout == "sessions" and not held_out:
             raise InvalidInputError(
@@ -183,11 +194,12 @@ class GazeTask:
                 hint="Hold out persons instead.",
             )
         digest = records.join_digests(digests)
+        learned = records.learned_samples(trained, marks)
         if not held_out:
-            return Division(digest, counts, None, None)
+            return Division(digest, counts, None, None, learned)
         outer = records.GazeSamples.join(held_out)
         reference = self._score_constant(total / sum(counts.values()), outer)
-        return Division(digest, counts, outer, PersonScores(reference, self.measure))
+        return Division(digest, counts, outer, PersonScores(reference, self.measure), learned)
 
     @staticmethod
     def _usable(dataset: records.GazeDataset, persons: Sequence[str] | None) -> records.GazeSamples:
@@ -356,6 +368,9 @@ class SaliencyTask:
     def _clip(self) -> ClipShape:
         return saliency.clip_shape(self.architecture)
 
+    def learned(self, samples: ClipSamples) -> dict[str, Any]:
+        return records.learned_samples(self.digests(samples))
+
     @staticmethod
     def digests(samples: ClipSamples) -> dict[str, str]:
         """Hash pictures and gaze of each person."""
@@ -391,8 +406,9 @@ class SaliencyTask:
                 maps = np.broadcast_to(mean, (*test.kind.shape, *mean.shape))
                 reference |= self._by_person(maps, test)
         digest = records.join_digests(digests)
+        learned = records.learned_samples({person: digests[person] for person in counts})
         if holdout == "none":
-            return Division(digest, counts, None, None)
+            return Division(digest, counts, None, None, learned)
         if not reference:
             raise InvalidInputError(
                 f"{path}: has no clips for tests; expected at least three videos of a person, or "
@@ -400,7 +416,7 @@ class SaliencyTask:
                 hint="Hold out persons instead.",
             )
         scores = PersonScores(reference, self.measure)
-        return Division(digest, counts, ClipSamples.join(held_out), scores)
+        return Division(digest, counts, ClipSamples.join(held_out), scores, learned)
 
     @staticmethod
     def classes(samples: ClipSamples) -> NDArray[np.int64]:

@@ -321,10 +321,9 @@ class NetworkPart(SitePart):
             digests, marks = gaze.person_digests(samples), gaze.sample_marks(samples)
         else:
             digests = digest_data(self.dataset, self.persons)
-        return {
-            "data": {"digest": gaze.join_digests(digests), "image_marks": marks},
-            "details": {"person_digests": sorted(digests.values()), **self.soundness.details},
-        }
+        learned = gaze.learned_samples(digests, marks)
+        learned["details"] |= self.soundness.details
+        return learned
 
     @staticmethod
     def take_part(sums: RoundSums, contribution: Path, base: Path, target: Path) -> SumVisit:

@@ -12,7 +12,7 @@ from aggregators.formats import file_digest
 from aggregators.methods import recipe_path
 from site_agent.datasets.gaze.records import GazeSamples, sample_marks
 from site_agent.datasets.records import FaceDataset, image_marks
-from site_agent.training_record import read_training_metadata, recall_learned
+from site_agent.training_record import read_training_metadata, recall_learned, remember_learned
 
 _DEEPEST = 8
 
@@ -99,6 +99,22 @@ def training_records(model_file: Path, depth: int = _DEEPEST) -> list[tuple[str,
         elif (known := recall_learned(digest)) is not None:
             records.append((str(known.get("name", digest[:12])), known))
     return records
+
+
+def remember_learned_of(source: Path, digest: str) -> None:
+    """Keep for a model made of another one that it has learned the pictures of that one."""
+    marks, persons, digests, names = set[str](), set[str](), set[str](), list[str]()
+    for name, record in all_records(source, ()):
+        data, details = record.get("data"), record.get("details")
+        if isinstance(data, dict) and isinstance(details, dict):
+            names.append(name)
+            digests.add(str(data.get("digest")))
+            marks |= set(data.get("image_marks") or ())
+            persons |= set(details.get("person_digests") or ())
+    if names:
+        data = {"digest": digests.pop() if len(digests) == 1 else "", "image_marks": sorted(marks)}
+        details = {"person_digests": sorted(persons)}
+        remember_learned(digest, {"name": ", ".join(names), "data": data, "details": details})
 
 
 @dataclass(frozen=True)

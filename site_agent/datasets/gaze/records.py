@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -222,6 +222,16 @@ def sample_marks(samples: GazeSamples) -> tuple[str, ...]:
         hashlib.sha256(b"poolctl-patch/1" + patch.tobytes()).hexdigest()[:_MARK_DIGITS]
         for patch in samples.patches
     )
+
+
+def learned_samples(digests: Mapping[str, str], marks: Iterable[str] = ()) -> dict[str, Any]:
+    """Return the sources of training for `site_agent.training_record.remember_learned`.
+
+    `digests`: Of all samples of each person, trained with or not. `marks`: `sample_marks` of those
+    that train.
+    """
+    data = {"digest": join_digests(digests), "image_marks": sorted(set(marks))}
+    return {"data": data, "details": {"person_digests": sorted(digests.values())}}
 
 
 def person_digest(samples: GazeSamples) -> str:

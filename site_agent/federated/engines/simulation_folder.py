@@ -72,6 +72,8 @@ class DividedData:
     """Samples with which no site trains."""
     reference: PersonScores | None
     """Scores on the held-out samples of an answer made without pictures."""
+    learned: Mapping[str, Any]
+    """The training samples, for `site_agent.training_record.remember_learned`."""
 
 
 def divide(
@@ -94,7 +96,9 @@ def divide(
         )
         for site, persons in _deal(path, list(division.counts), site_count).items()
     }
-    return DividedData(task, division.digest, sites, division.held_out, division.reference)
+    return DividedData(
+        task, division.digest, sites, division.held_out, division.reference, division.learned
+    )
 
 
 def _deal(path: Path, persons: list[str], count: int | None) -> dict[str, tuple[str, ...]]:

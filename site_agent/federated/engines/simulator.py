@@ -24,6 +24,7 @@ from site_agent.federated.personal import PersonalStore, assemble
 from site_agent.federated.plan import CombinedFiles, FederationPlan, combine_files
 from site_agent.federated.rounds import Courier, hold_rounds, train_in_round
 from site_agent.networks.files import read_network
+from site_agent.training_record import remember_learned
 from site_agent.work import Progress, no_progress
 from site_agent.work.claims import Claims
 from site_agent.work.engines import open_workers
@@ -139,6 +140,8 @@ class _FolderCourier(Courier[Path, CombinedFiles, run_folder.Round]):
 
     def end(self, number: int, combined: CombinedFiles) -> run_folder.Round:
         folder, shares = self._folder, {}
+        name = folder.result(number).name
+        remember_learned(combined.digest, {"name": name, **self._data.learned})
         store = folder.personal if self._is_personal else None
         if store is not None:
             parts = {site: store.newest(site) for site in combined.update_digests}

@@ -21,6 +21,7 @@ from site_agent.federated.rounds import SiteGuards, train_in_round
 from site_agent.federated.tasks import Task, task_of_network
 from site_agent.live.connection import ServiceConnection
 from site_agent.pool.profiles import personal_folder, privacy_folder
+from site_agent.training_record import remember_learned
 
 _POLL_S, _TRY_AGAIN_S = 0.2, 1.0
 _MOST_NETWORK_BYTES = 512 * 1024**2
@@ -130,7 +131,11 @@ class LiveSite:
             number=number,
             guards=SiteGuards(f"{number} of this run", privacy, seed, rules.max_hours),
         )
-        return bytes(encode_input(contribution)), contribution.samples, least_others
+        body = bytes(encode_input(contribution))
+        name = f"the contribution of {site} to live round {number}"
+        learned = task_of_network(base).learned(samples)
+        remember_learned(sha256(body).hexdigest(), {"name": name, **learned})
+        return body, contribution.samples, least_others
 
     def _read(self, task: Task) -> Any:
         key = repr(task)

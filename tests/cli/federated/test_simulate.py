@@ -48,6 +48,13 @@ def test_methods_are_compared_on_sessions_that_were_held_out(poolctl: Run, tmp_p
         assert held["result"] == file_digest(method["network"])
         assert held["base"] == file_digest(tmp_path / "run/base.safetensors")
 
+    network, copy = again["methods"][0]["network"], tmp_path / "copy.safetensors"
+    assert poolctl("convert", network, "-o", copy).code == 0
+    for file in (network, copy):
+        scored = poolctl("evaluate", file, table, "--set=resamples=20")
+        assert "20 of the 40 samples are those that round-001.safetensors was trained on" in (
+            scored.err
+        )
     poolctl(*arguments, "--method", "fedavg", "--rounds", "2", "--option", "epochs=1").fails(
         2, "was made with epochs 2, not 1; choose another folder"
     )

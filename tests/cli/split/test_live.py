@@ -104,6 +104,9 @@ def test_a_simulation_makes_the_network_of_its_plan(tmp_path: Path) -> None:
     *_, last = run_split_rounds(new_network("gaze-lenet"), sites, SplitPlan(rounds=1))
     assert file_digest(output) == made["digest"] == first_model(last.network).digest
     assert run_here(*arguments, "--json").error["code"] == "file_exists"
+    assert "samples are those that gaze.safetensors was trained on" in (
+        run_here("evaluate", output, data, "--set=resamples=20").err
+    )
 
 
 def test_wrong_kits_and_words_are_refused(tmp_path: Path, poolctl: Run) -> None:

@@ -1,6 +1,7 @@
 """A method in one file is held in memory, by worker processes, through a pool, and live."""
 
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -19,6 +20,7 @@ from site_agent.federated.tasks import GazeTask
 from site_agent.networks.modules import new_network
 from site_agent.pool.cache import ModelCache
 from site_agent.pool.client import PoolClient
+from site_agent.training_record import recall_learned
 from tests.conftest import PROJECT_ROOT
 from tests.site_agent.datasets.gaze.made import folder_of, samples_of
 from tests.site_agent.federated import kept_biases
@@ -84,7 +86,9 @@ def test_a_method_in_one_file_goes_by_every_courier(
             by_pool = through_pool(sites, address, plan, gaze)
     assert [(network, updates) for network, _, updates in by_pool] == expected
 
+    shutil.rmtree(tmp_path / "home" / "learned")
     persons = {site: site for site in SITES}
     with live_rounds(tmp_path / "live", gaze, persons, base, plan) as live:
         reports = live.hold(plan, base)
     assert [(report.digest, report.updates) for report in reports] == expected
+    assert all(recall_learned(digest) for _, updates in expected for digest in updates.values())
