@@ -152,7 +152,10 @@ def require_held_out(sides: FaceSides | GazeSides) -> None:
     else:
         trained, other = set(sides.members.person), set(sides.others.person)
         marks = sample_marks(sides.members), sample_marks(sides.others)
-    hint = "hold out persons, not only other pictures of the same persons"
+    hint = (
+        "hold out persons, not only other pictures of the same persons; if others share their "
+        "names, rename them in one of the data sets"
+    )
     if both := sorted(trained & other):
         names = ", ".join(both[:5])
         raise InvalidInputError(
