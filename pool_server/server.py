@@ -242,7 +242,6 @@ def lock_folder(settings: PoolSettings) -> Iterator[None]:
                 f"(process {holder})",
                 code="folder_busy",
                 hint=f"Stop it with `kill {holder}`, or give another folder with --data.",
-                details={"process_id": holder},
             ) from error
         os.ftruncate(descriptor, 0)
         os.write(descriptor, f"{os.getpid()}\n".encode())

@@ -124,7 +124,6 @@ def require_served_schema(settings: PoolSettings) -> None:
             f"this version of poolctl works with schema {newest_revision()}",
             code="schema_older",
             hint="Run `poolctl db upgrade` with the same settings.",
-            details={"found": revision, "expected": newest_revision()},
         )
     with usable_engine(settings) as engine, engine.connect() as connection:
         refuse_unknown_schema(connection, settings)
@@ -173,7 +172,6 @@ def _other_tables(
         code="schema_other",
         hint="A version of poolctl in development made it, or it was changed by hand: put back a "
         "backup. The database was left as it is.",
-        details={"found": revision, "tables": names},
     )
 
 
@@ -279,7 +277,6 @@ def refuse_unknown_revision(revision: str, place: object) -> None:
             f"not know (its newest is {newest_revision()})",
             code="schema_newer",
             hint="Upgrade poolctl; the database was left as it is.",
-            details={"found": revision},
         )
 
 

@@ -354,5 +354,4 @@ def require_declared_scopes(request: Request, granted: frozenset[str] | None) ->
             f"this token is narrowed to {', '.join(sorted(granted)) or 'nothing'}; this needs the "
             f"scope {' and '.join(missing)}",
             hint="Ask an admin of your site for a token with that scope.",
-            details={"scopes": missing},
         )

@@ -166,7 +166,6 @@ class Exchange:
             hint="Install a newer poolctl here."
             if is_old
             else "Ask the pool's admin to upgrade the pool, or install an older poolctl here.",
-            details={"oldest": OLDEST_CLIENT, "newest": API_VERSION},
         )
 
     async def _refuse_body(self) -> errors.PoolError | None:

@@ -267,10 +267,7 @@ def run_limited(
         if code != 0:
             errors_tail = _read_tail(errors)
             log.warning("%s: %s ended with %d: %s", activity, module, code, errors_tail)
-            raise FormatRefusedError(
-                f"{activity} {_describe_end(code, limits, errors_tail)}",
-                details={"exit_code": code},
-            )
+            raise FormatRefusedError(f"{activity} {_describe_end(code, limits, errors_tail)}")
         answer: dict[str, Any] = json.loads(_read_tail(output, size=None).splitlines()[-1])
         return answer
 

@@ -159,7 +159,6 @@ def require_bytes_not_withdrawn(session: Session, *digests: str) -> None:
             "be uploaded again under any name",
             code="bytes_withdrawn",
             hint="Delete it; `poolctl models check FILES` lists your other files that contain it.",
-            details={"digest": refusal.digest, "reason": refusal.reason},
         )
 
 
@@ -184,7 +183,6 @@ def require_good_standing(
         code="inputs_withdrawn",
         hint="Merge without it: `poolctl merge --replay RECIPE --without "
         f"{withdrawal.digest[:12]}`; or add --despite-withdrawal, which flags the result.",
-        details={"digest": digest, "withdrawn": withdrawal.digest, "reason": withdrawal.reason},
     )
 
 

@@ -258,7 +258,6 @@ def _tighten(
             f"{address} was withdrawn at {withdrawal.created_at:%Y-%m-%d %H:%M} UTC "
             f"({withdrawal.reason}, {withdrawal.effect}); that cannot be undone or softened",
             code="already_withdrawn",
-            details={"reason": withdrawal.reason, "effect": withdrawal.effect},
         )
     withdrawal.reason, withdrawal.effect = request.reason, effect
     withdrawal.explanation = request.explanation

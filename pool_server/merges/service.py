@@ -111,7 +111,6 @@ def require_fitting(method_name: str, versions: Sequence[ModelVersionRecord]) ->
         raise MergeRefusedError(
             f"{method.name} cannot merge {names}: {differences or 'they are built differently'}",
             hint="`poolctl models ls --mergeable-with MODEL` lists models that fit one.",
-            details={"fields": fields},
         )
 
 

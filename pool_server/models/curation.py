@@ -175,7 +175,6 @@ def _require_deletable(
             f"{subject} cannot be deleted: round {key} refines it",
             code="wrong_state",
             hint=f"Finish the round, or cancel it: `poolctl rounds cancel {key}`.",
-            details={"round": key},
         )
     if heirs and not force:
         raise ConflictError(
@@ -184,7 +183,6 @@ def _require_deletable(
             hint="To stop its use, withdraw it, which flags all of them and notifies "
             "their "
             "owners. To delete it nevertheless, give `force`.",
-            details={"descendants": len(heirs)},
         )
 
 

@@ -93,7 +93,6 @@ def require_labels(labels: Mapping[str, str]) -> None:
             "; ".join(problems),
             code="labels_refused",
             hint="`poolctl models vocabulary` lists these keys; any other key is free.",
-            details={"problems": problems},
         )
 
 

@@ -68,7 +68,6 @@ def _require_exportable(caller: Caller, version: ModelVersionRecord) -> None:
             code="export_refused",
             hint="Ask its site for the right `redistribute`; a model that was merged from it can "
             "go without it.",
-            details={"problems": problems},
         )
 
 

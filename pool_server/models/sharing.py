@@ -159,7 +159,6 @@ def _read_list(
                 f"{problem}",
                 code="sharing_refused",
                 hint="`poolctl admin sites ls` lists the sites.",
-                details={"site": listed_site.site},
             )
         listed[site.id] = drop_see(rights if listed_site.rights is None else listed_site.rights)
     return listed

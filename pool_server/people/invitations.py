@@ -211,7 +211,6 @@ def _require_whole_token(caller: Caller) -> None:
             f"your token is limited to {', '.join(sorted(caller.scopes))}, but an invitation "
             "grants all rights of its role",
             hint="Use a token without scopes to invite.",
-            details={"scopes": sorted(caller.scopes)},
         )
 
 

@@ -205,12 +205,6 @@ def require_room(
             code="quota_exceeded",
             hint="Delete versions that are no longer needed, or ask the pool's admin for a larger "
             "quota.",
-            details={
-                "size_bytes": size_bytes,
-                "used_bytes": used,
-                "uploading_bytes": coming,
-                "quota_bytes": site.quota_bytes,
-            },
         )
 
 

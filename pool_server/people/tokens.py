@@ -226,7 +226,6 @@ def _require_own_scopes(caller: identity.Caller, request: people.TokenRequest) -
         raise NotAllowedError(
             f"your token is limited to {', '.join(sorted(caller.scopes))} and cannot grant more",
             hint="Give the new token scopes among these, or use a token without scopes.",
-            details={"scopes": sorted(caller.scopes)},
         )
 
 

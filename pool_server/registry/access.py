@@ -99,7 +99,6 @@ def move(version: records.ModelVersionRecord, step: Step, actor: str, reason: st
             f"version {version.number} is {version.state} and cannot be {step.word}; expected it "
             f"to be {' or '.join(step.starts)}",
             code="wrong_state",
-            details={"found": version.state, "expected": list(step.starts)},
         )
     version.state = step.end
     version.state_reason = reason
@@ -218,7 +217,6 @@ def require_right(caller: Caller, model: records.ModelRecord, right: Right) -> N
         code="right_missing",
         hint=f"Ask {model.site.name}{contact} for it; they grant it with `poolctl models share "
         f"{address}`.",
-        details={"model": address, "right": right, "ask": model.site.name},
     )
 
 

@@ -140,9 +140,7 @@ def lock_to_correct(session: Session, version: ModelVersionRecord, field: str) -
     repository.lock_state(session, version)
     if version.state == WITHDRAWN:
         raise ConflictError(
-            f"the version is withdrawn; its {field} cannot be changed",
-            code="wrong_state",
-            details={"found": WITHDRAWN},
+            f"the version is withdrawn; its {field} cannot be changed", code="wrong_state"
         )
 
 

@@ -106,12 +106,6 @@ def _raise_if_forbidden(problems: Iterable[data_use_rules.TermProblem], refusal:
         raise TermsForbidError(
             f"{refusal}: " + "; ".join(problem.message for problem in forbidding),
             hint="Ask the sites that set the terms; `poolctl models info` shows them.",
-            details={
-                "problems": [
-                    {"message": problem.message, "codes": list(problem.codes)}
-                    for problem in forbidding
-                ]
-            },
         )
 
 

@@ -154,13 +154,6 @@ def require_not_withdrawn(version: records.ModelVersionRecord) -> None:
     raise VersionWithdrawnError(
         f"{address} was withdrawn ({withdrawal.reason}) and can no longer be used{explanation}",
         hint=hint,
-        details={
-            "address": address,
-            "digest": version.digest,
-            "reason": withdrawal.reason,
-            "explanation": withdrawal.explanation,
-            "successors": successors,
-        },
     )
 
 

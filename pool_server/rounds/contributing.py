@@ -174,7 +174,6 @@ def require_same_sum(round_: records.RoundRecord, digest: str) -> None:
             f"(SHA-256 {first.digest}, expected {digest})",
             code="sums_differ",
             hint="One of the two is not the sum that the servers signed: compare the digests.",
-            details={"found": first.digest, "expected": digest},
         )
 
 
@@ -207,7 +206,6 @@ def find_own(
             f"(SHA-256 {contribution.digest})",
             code="contribution_exists",
             hint=f"Take it back to send another: `poolctl rounds take-back {round_.key}`",
-            details={"found": digest, "expected": contribution.digest},
         )
     return None
 

@@ -122,7 +122,6 @@ def require_open(round_: records.RoundRecord) -> None:
     raise errors.RoundClosedError(
         f"round {round_.key} no longer accepts contributions: {reasons[state]}",
         hint=f"The next round is {following}." if following else "",
-        details={"state": state},
     )
 
 
@@ -144,7 +143,6 @@ def require_finishable(round_: records.RoundRecord) -> None:
             code="round_open",
             hint=f"Its starter may finish it without them: `poolctl rounds finish {round_.key} "
             f"--early`",
-            details={"waiting": waiting},
         )
 
 
@@ -242,5 +240,4 @@ def require_usable_by_all(
         raise errors.RoundRefusedError(
             f"{', '.join(without)} may not download and merge the base {model}",
             hint=f"{base.model.site.name} grants both with `poolctl models share {model}`.",
-            details={"sites": without},
         )

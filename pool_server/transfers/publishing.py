@@ -143,7 +143,6 @@ def _find_or_make_model(
             f"{upload.file_name} is of kind {checked.kind}",
             code="kind_differs",
             hint="Upload it under another name.",
-            details={"found": checked.kind, "expected": model.kind},
         )
     require_not_wider(model, upload)
     return model
@@ -171,7 +170,6 @@ def require_target(
             f"{version.number}, which was deleted",
             code="wrong_state",
             hint="Upload it under another name.",
-            details={"found": access.DELETED},
         )
     if model is not None and visibility not in {None, model.visibility}:
         address = f"{model.site.name}/{model.name}"
@@ -180,7 +178,6 @@ def require_target(
             code="sharing_refused",
             hint=f"Visibility is of the whole model: change it with `poolctl models share "
             f"{address}`.",
-            details={"found": visibility, "expected": model.visibility},
         )
 
 
@@ -337,7 +334,6 @@ def read_recipe(document: dict[str, object], digest: str) -> Recipe:
         raise RecipeRefusedError(
             f"the recipe makes a file with SHA-256 {promised or '(left open)'}, expected {digest}",
             hint="Send the recipe that was written with this very file, or none.",
-            details={"found": promised, "expected": digest},
         )
     return recipe
 
@@ -362,7 +358,6 @@ def require_copy_right(
         "handed on",
         code="right_missing",
         hint="Ask the site that you have it from for the right `redistribute`.",
-        details={"right": "redistribute"},
     )
 
 
@@ -390,5 +385,4 @@ def require_not_wider(model: ModelRecord, upload: UploadRecord) -> None:
             f"announced for {upload.visibility!r}",
             code="sharing_refused",
             hint="Upload it under another name, or announce it again for this model.",
-            details={"found": upload.visibility, "expected": model.visibility},
         )

@@ -57,7 +57,6 @@ class TermProblem:
 
     forbids: bool
     message: str
-    codes: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -104,7 +103,6 @@ def contradictions(terms: Iterable[Term], name: str = "the terms") -> list[TermP
             TermProblem(
                 True,
                 f"{name}: 'no restriction' ({NO_RESTRICTION}) contradicts {others[0].in_words()}",
-                (NO_RESTRICTION, others[0].code),
             )
         )
     return problems
@@ -132,7 +130,6 @@ def check_clinical_care(inputs: Iterable[TermsOf]) -> list[TermProblem]:
             True,
             f"clinical use is not allowed by {source.name}: it is for research, without 'clinical "
             f"care use' ({CLINICAL_CARE})",
-            (CLINICAL_CARE,),
         )
         for source in inputs
         if source.terms and not source.with_code(CLINICAL_CARE, NO_RESTRICTION)
@@ -150,10 +147,8 @@ def check_redistribution(terms: Iterable[Term], *, today: date, name: str) -> li
     problems += [
         TermProblem(
             True,
-            f"{name}: {term.in_words()}; a recipient outside the pool is not known to be "
-            "among "
+            f"{name}: {term.in_words()}; a recipient outside the pool is not known to be one of "
             "them",
-            (term.code,),
         )
         for term in version[0].with_code(USERS, INSTITUTIONS, PROJECTS)
     ]
@@ -168,9 +163,7 @@ def _contradictions(inputs: Sequence[TermsOf]) -> list[TermProblem]:
         named = [(source.name, term) for source in inputs for term in source.with_code(code)]
         if named and not frozenset.intersection(*(term.choices for _, term in named)):
             details = "; ".join(f"{name}: {term.detail}" for name, term in named)
-            problems.append(
-                TermProblem(True, f"the terms have no {noun} in common ({details})", (code,))
-            )
+            problems.append(TermProblem(True, f"the terms have no {noun} in common ({details})"))
     only = _first(inputs, ANCESTRY_ONLY)
     against = _first(inputs, NO_ANCESTRY, HEALTH, DISEASE)
     if only and against:
@@ -179,7 +172,6 @@ def _contradictions(inputs: Sequence[TermsOf]) -> list[TermProblem]:
                 True,
                 f"{only[0]} is for ancestry research only, {against[0]} is not for that "
                 f"({against[1].in_words()})",
-                (ANCESTRY_ONLY, against[1].code),
             )
         )
     return problems
@@ -187,9 +179,7 @@ def _contradictions(inputs: Sequence[TermsOf]) -> list[TermProblem]:
 
 def _time_limits(inputs: Sequence[TermsOf], today: date) -> list[TermProblem]:
     return [
-        TermProblem(
-            True, f"{source.name}: its time limit has passed ({term.detail})", (TIME_LIMIT,)
-        )
+        TermProblem(True, f"{source.name}: its time limit has passed ({term.detail})")
         for source in inputs
         for term in source.with_code(TIME_LIMIT)
         if today > date.fromisoformat(term.detail)
@@ -198,11 +188,7 @@ def _time_limits(inputs: Sequence[TermsOf], today: date) -> list[TermProblem]:
 
 def _moratoria(inputs: Sequence[TermsOf], today: date, *, forbids: bool) -> list[TermProblem]:
     return [
-        TermProblem(
-            forbids,
-            f"{source.name}: results must not be published before {term.detail}",
-            (MORATORIUM,),
-        )
+        TermProblem(forbids, f"{source.name}: results must not be published before {term.detail}")
         for source in inputs
         for term in source.with_code(MORATORIUM)
         if today < date.fromisoformat(term.detail)
@@ -213,9 +199,7 @@ def _other_institutions(inputs: Sequence[TermsOf], institution: set[str]) -> lis
     if not institution:
         return []
     return [
-        TermProblem(
-            True, f"{source.name} is only for the institutions {term.detail}", (INSTITUTIONS,)
-        )
+        TermProblem(True, f"{source.name} is only for the institutions {term.detail}")
         for source in inputs
         for term in source.with_code(INSTITUTIONS)
         if not term.choices & institution
@@ -227,7 +211,7 @@ def _left_to_people(inputs: Sequence[TermsOf]) -> list[TermProblem]:
     shown = dict.fromkeys(
         (source.name, term) for source in inputs for term in source.terms if term.code not in judged
     )
-    return [TermProblem(False, f"{name}: {term.in_words()}", (term.code,)) for name, term in shown]
+    return [TermProblem(False, f"{name}: {term.in_words()}") for name, term in shown]
 
 
 def _first(inputs: Sequence[TermsOf], *codes: str) -> tuple[str, Term] | None:

@@ -151,9 +151,8 @@ def test_tables_of_no_release_are_refused_by_name(settings: PoolSettings, kept: 
         "DROP TABLE pictures",
     ):
         change(settings, lambda connection, act=statement: connection.execute(text(act)))
-    with pytest.raises(StartError, match=r"2 of its tables differ.*found no such table") as refused:
+    with pytest.raises(StartError, match=r"2 of its tables differ.*found no such table"):
         upgrade(settings)
-    assert refused.value.details["tables"] == ["pictures", "sites"]
     assert schema.find_revision(settings) == "0003"
     with pytest.raises(StartError, match=r"sites.*expected contact|0003"):
         restore_snapshot(settings, kept)

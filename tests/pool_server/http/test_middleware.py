@@ -138,9 +138,7 @@ def test_clients_too_old_or_too_new_learn_which_and_change_nothing(
     headers = {VERSION_HEADER: str(version)}
     refused = pool.admin.post("/api/v1/sites", json={"name": name}, headers=headers)
     assert error_of(refused) == (426, code)
-    error = refused.json()["error"]
-    assert error["details"] == {"oldest": OLDEST_CLIENT, "newest": API_VERSION}
-    assert said in error["hint"]
+    assert said in refused.json()["error"]["hint"]
     assert name not in pool.admin.get("/api/v1/sites").text
     # Clients that name no version, as other programs do, and those in between are served.
     for fits in ({}, {VERSION_HEADER: str(API_VERSION)}, {VERSION_HEADER: "unknown"}):

@@ -73,11 +73,11 @@ def test_unknown_terms_are_named_with_the_expected_form(text: str, expected: str
     ("inputs", "forbidden_by"),
     [
         ([["GRU"], ["GRU", "IRB"]], []),
-        ([["DS=ataxia"], ["DS=autism"]], ["DUO:0000007"]),
-        ([["POA"], ["HMB"]], ["DUO:0000011"]),
-        ([["TS=2026-06-14"]], ["DUO:0000025"]),
+        ([["DS=ataxia"], ["DS=autism"]], ["no diseases in common"]),
+        ([["POA"], ["HMB"]], ["ancestry research only"]),
+        ([["TS=2026-06-14"]], ["time limit has passed"]),
         ([["TS=2026-06-15"]], []),
-        ([["IS=site-a"], ["IS=site-b"]], ["DUO:0000028", "DUO:0000028"]),
+        ([["IS=site-a"], ["IS=site-b"]], ["no institutions in common", "only for the inst"]),
         ([["IS=site-a,site-b"], ["IS=site-b"]], []),
         ([["MOR=2027-01-31"]], []),
     ],
@@ -88,9 +88,9 @@ def test_forbidden_merges_name_their_terms(
 ) -> None:
     named = [TermsOf(f"m{number}", read(*texts)) for number, texts in enumerate(inputs)]
     problems = check_merge(named, today=TODAY, institution=["site-b", "B lab"])
-    assert sorted(problem.codes[0] for problem in problems if problem.forbids) == sorted(
-        forbidden_by
-    )
+    messages = [problem.message for problem in problems if problem.forbids]
+    assert len(messages) == len(forbidden_by)
+    assert all(words in message for words, message in zip(forbidden_by, messages, strict=True))
     assert problems == sorted(problems, key=lambda item: not item.forbids)
 
 
@@ -101,7 +101,6 @@ def test_clinical_care_needs_inputs_that_allow_it() -> None:
     ]
     [problem] = check_clinical_care(inputs)
     assert problem.forbids
-    assert problem.codes == ("DUO:0000043",)
     assert "clinical use is not allowed by a" in problem.message
 
 
@@ -109,9 +108,9 @@ def test_terms_that_only_people_can_judge_are_shown() -> None:
     texts = ("IRB", "GS=Europe", "MOR=2027-01-31", "DS=ataxia", "NCU", "text=Cite us")
     shown = check_merge([TermsOf("m", read(*texts))], today=TODAY)
     assert not any(problem.forbids for problem in shown)
-    assert {problem.codes[0] for problem in shown} == {
-        "DUO:0000007", "DUO:0000021", "DUO:0000022", "DUO:0000024", "DUO:0000046", "text",
-    }  # fmt: skip
+    words = ("2027-01-31", "ataxia", "ethics", "Europe", "non-commercial", "Cite us")
+    assert {word for word in words for problem in shown if word in problem.message} == {*words}
+    assert len(shown) == len(words)
 
 
 @pytest.mark.parametrize(

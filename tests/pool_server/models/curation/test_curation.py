@@ -125,7 +125,6 @@ def test_deleting_an_ancestor_needs_force(pool: PoolDriver) -> None:
     upload(home, "cur-a/child", content, recipe=recipe_for(content, parent["digest"]))
     refused = home.delete(address("parent"))
     assert error_of(refused) == (409, "has_descendants")
-    assert refused.json()["error"]["details"] == {"descendants": 1}
     forced = home.delete(address("parent"), params={"force": "true"}).json()
     assert len(forced["descendants"]) == 1
     tree = home.get(address("child") + "/lineage").json()

@@ -116,9 +116,7 @@ def test_a_refused_download_names_the_site_to_ask(pool: PoolDriver) -> None:
     assert friend.get(address).status_code == 200
     refused = friend.get(f"{address}/content")
     assert error_of(refused) == (403, "right_missing")
-    error = refused.json()["error"]
-    assert error["details"] == {"model": f"{OWNER}/seen", "right": "download", "ask": OWNER}
-    assert "ask@a.example" in error["hint"]
+    assert f"Ask {OWNER} (ask@a.example) for it" in refused.json()["error"]["hint"]
     assert owner.get(f"{address}/content").status_code == 200
     share(owner, "seen", "consortium", rights=["download"])
     assert friend.get(f"{address}/content").status_code == 200
@@ -171,9 +169,7 @@ def test_a_merge_needs_the_right_to_its_inputs(pool: PoolDriver) -> None:
 
     told = merge_of(allowed, refused)
     assert error_of(told) == (403, "right_missing")
-    assert told.json()["error"]["details"] == {
-        "model": f"{OWNER}/input-not", "right": "merge", "ask": OWNER,
-    }  # fmt: skip
+    assert f"{OWNER}/input-not" in told.json()["error"]["message"]
     # Invisible models are treated like missing ones.
     unknown = merge_of(allowed, network_bytes())
     assert unknown.status_code == 201
@@ -256,7 +252,7 @@ def test_a_round_needs_a_base_that_all_its_sites_may_use(pool: PoolDriver) -> No
     assert error_of(start(friend)) == (404, "model_not_found")
     unusable = start(owner)
     assert error_of(unusable) == (422, "round_refused")
-    assert unusable.json()["error"]["details"]["sites"] == [FRIEND]
+    assert unusable.json()["error"]["message"].startswith(f"{FRIEND} may not download")
     share(owner, "base", "sites", sites=[{"site": FRIEND, "rights": ["download"]}])
     assert error_of(start(friend)) == (403, "right_missing")
     share(owner, "base", "sites", sites=[{"site": FRIEND}])
