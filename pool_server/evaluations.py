@@ -23,7 +23,6 @@ from pool_server.http import parameters
 from pool_server.http.audit import record_act
 from pool_server.http.identity import Caller, SignedIn, Uploader, needs
 from pool_server.http.session import ReadingSession, WritingSession
-from pool_server.people.sites import get_site
 from pool_server.registry.access import ANY, curates_pool, listed_for, readable
 from pool_server.registry.query import read_address
 from pool_server.registry.repository import among
@@ -58,20 +57,17 @@ def post_evaluation(
     Any site may, for any model that it may see. Of the same site, data and protocol the newest
     counts.
     """
-    site = get_site(session, request.site or caller.site)
-    caller.require_upload_to(site.name)
     hint = "Scores are taken of models that the pool has: upload it first."
     version = find_named(session, caller, request.model, hint=hint)
     record = EvaluationRecord(
         digest=version.digest,
         version_id=version.id,
-        site_id=site.id,
+        site_id=caller.site_id,
         dataset=request.dataset,
         dataset_digest=request.dataset_digest,
         split=request.split,
         protocol=request.protocol,
         images=request.images,
-        note=request.note,
         details={} if request.faces is None else {"faces": request.faces},
         created_by=caller.name,
         token_id=caller.token_id,
@@ -89,17 +85,17 @@ def post_evaluation(
         "evaluation.post",
         subject,
         digest=version.digest,
-        site=site.name,
+        site=caller.site,
         evaluation_id=record.id,
         dataset_digest=request.dataset_digest,
     )
-    if site.id != version.model.site_id:
+    if caller.site_id != version.model.site_id:
         write_event(
             session,
             version.model.site_id,
             "evaluation.posted",
             f"pool://{subject}",
-            site=site.name,
+            site=caller.site,
             evaluation_id=record.id,
         )
     session.flush()
@@ -135,7 +131,6 @@ def matrix(
                 address=str(ModelAddress(site, name, str(number))),
                 digest=digest,
                 kind=kind,
-                own_site=site,
                 cells=cells[digest],
             )
             for _id, digest, kind, site, name, number in page
@@ -154,10 +149,10 @@ def list_evaluations(
     session: ReadingSession,
     version: VersionToName,
     limit: parameters.Limit = 50,
-    before_id: parameters.BeforeId = None,
+    cursor: parameters.Cursor = None,
 ) -> evaluations.EvaluationPage:
     """Return the evaluations of a version's file, newest first, a page at a time."""
-    return read_evaluations(session, caller, version, before_id=before_id, limit=limit)
+    return read_evaluations(session, caller, version, cursor=cursor, limit=limit)
 
 
 def read_evaluations(
@@ -165,7 +160,7 @@ def read_evaluations(
     caller: Caller,
     version: ModelVersionRecord,
     *,
-    before_id: int | None = None,
+    cursor: int | None = None,
     limit: int = 50,
 ) -> evaluations.EvaluationPage:
     """Return one page of a version's evaluations that the caller may see, newest first.
@@ -175,7 +170,7 @@ def read_evaluations(
     is_known = (EvaluationRecord.digest == version.digest, known_to(caller))
     newest = select(func.max(EvaluationRecord.id)).where(*is_known).group_by(*SAME_MEASUREMENT)
     query = whole_evaluations().where(EvaluationRecord.id.in_(newest))
-    page, next_cursor = parameters.find_page(session, query, EvaluationRecord.id, before_id, limit)
+    page, next_cursor = parameters.find_page(session, query, EvaluationRecord.id, cursor, limit)
     return evaluations.EvaluationPage(
         items=[describe_evaluation(evaluation) for evaluation in page], next_cursor=next_cursor
     )
@@ -258,7 +253,7 @@ def find_measured_models(
     if query.kind is not None:
         conditions.append(func.coalesce(ModelVersionRecord.kind, "") == query.kind)
     if query.cursor is not None:
-        conditions.append(ModelVersionRecord.id < parameters.read_cursor(query.cursor))
+        conditions.append(ModelVersionRecord.id < query.cursor)
     return session.execute(
         select(
             ModelVersionRecord.id,

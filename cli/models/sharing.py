@@ -8,7 +8,7 @@ from cli.frame.errors import UsageError
 from cli.frame.output import Invocation, Reply, TableText
 from cli.models.records import state_words
 from cli.options.versions import VisibilityOption
-from pool_server.wire.models import RIGHTS, DeletionResponse, ModelVersionResponse, SharingResponse
+from pool_server.wire.models import RIGHTS, ModelVersionResponse, SharingResponse
 from site_agent.pool.client import parse_address
 
 app = options.single()
@@ -193,19 +193,8 @@ def rm(
             data = {"deleted": [], "would_delete": [version.address]}
             return Reply(data, f"would delete {version.address}")
         invocation.confirm(f"Delete {version.address} permanently?", assume_yes=yes)
-        deletion = pool.models.delete_version(version.address, force=despite_descendants)
-    return Reply(deletion, _deletion_lines(deletion), deletion.deleted)
-
-
-def _deletion_lines(deletion: DeletionResponse) -> list[str]:
-    lines = [f"deleted {address}" for address in deletion.deleted]
-    if deletion.descendants:
-        lines.append(
-            f"{len(deletion.descendants)} files made from it stay, with their family trees"
-        )
-    if deletion.file_remains:
-        lines.append("its file stays: another version has the same bytes")
-    return lines
+        pool.models.delete_version(version.address, force=despite_descendants)
+    return Reply({"deleted": [version.address]}, f"deleted {version.address}", [version.address])
 
 
 def _reply(version: ModelVersionResponse) -> Reply:

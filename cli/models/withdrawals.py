@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from cli.frame import errors, options
 from cli.frame.output import Invocation, Reply, TableText
-from pool_server.wire.withdrawals import WithdrawalPreview, WithdrawalReason, WithdrawalResponse
+from pool_server.wire.withdrawals import WithdrawalImpact, WithdrawalReason
 from site_agent.errors import writing_to
 from site_agent.plain_json import json_bytes
 from site_agent.pool.cache import ModelCache
@@ -53,8 +53,7 @@ def withdraw(
     with invocation.pool() as pool:
         foreseen = pool.withdrawals.preview(address)
         if dry_run:
-            data = {"withdrawn": False, **foreseen.model_dump(mode="json", exclude={"withdrawn"})}
-            return Reply(data, _affected_text("would flag", foreseen), _addresses(foreseen))
+            return Reply(foreseen, _affected_text("would flag", foreseen), _addresses(foreseen))
         invocation.confirm(
             f"Withdraw {foreseen.address}, and flag "
             f"{count_words(foreseen.versions_total, 'model')} made from it? "
@@ -66,10 +65,10 @@ def withdraw(
             address, reason, explanation=explanation, successor=replaced_by or None
         )
     withdrawal = response.withdrawal
+    assert withdrawal is not None, "only a preview has none"
     meaning = "is no longer given out" if withdrawal.effect == "refuse" else "comes with a warning"
     text = [f"{withdrawal.address} is withdrawn ({withdrawal.reason}) and {meaning}"]
-    data = {"withdrawn": True, **response.model_dump(mode="json")}
-    return Reply(data, [*text, *_affected_text("flagged", response)], _addresses(response))
+    return Reply(response, [*text, *_affected_text("flagged", response)], _addresses(response))
 
 
 @options.command(
@@ -159,9 +158,7 @@ def _item(standing: WithdrawnFile) -> dict[str, Any]:
     }
 
 
-def _affected_text(
-    verb: str, affected: WithdrawalPreview | WithdrawalResponse
-) -> list[str | TableText]:
+def _affected_text(verb: str, affected: WithdrawalImpact) -> list[str | TableText]:
     versions = TableText(
         ["address", "because", "replaced by"],
         [
@@ -184,5 +181,5 @@ def _affected_text(
     return [versions, sites]
 
 
-def _addresses(affected: WithdrawalPreview | WithdrawalResponse) -> list[str]:
+def _addresses(affected: WithdrawalImpact) -> list[str]:
     return [version.address for version in affected.versions]

@@ -9,7 +9,7 @@ from sqlalchemy import ColumnElement, Select, and_, or_, select
 
 from pool_server.database.records import AuditRecord
 from pool_server.http.identity import Caller, SiteAdmin, needs
-from pool_server.http.parameters import Cursor, Limit, describe, find_page, read_cursor
+from pool_server.http.parameters import Cursor, Limit, describe, find_page
 from pool_server.http.session import ReadingSession
 from pool_server.wire.activity import AuditEntry, AuditPage, Moment
 from pool_server.wire.names import Line, Name
@@ -115,8 +115,7 @@ def list_audit(
     others on its models, tokens and users. Entries are only appended: neither the pool nor its
     database changes one.
     """
-    before_id = None if query.cursor is None else read_cursor(query.cursor)
     entries = select_entries(query, caller)
-    page, next_cursor = find_page(session, entries, AuditRecord.id, before_id, query.limit)
+    page, next_cursor = find_page(session, entries, AuditRecord.id, query.cursor, query.limit)
     items = [describe_entry(entry, caller) for entry in page]
     return AuditPage(items=items, next_cursor=next_cursor)

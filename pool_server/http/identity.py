@@ -299,12 +299,6 @@ def caller_behind(request: Request) -> Caller | None:
 SignedIn = Annotated[Caller, Depends(signed_in)]
 
 
-async def administrator(caller: SignedIn) -> Caller:
-    """Let in admins of the whole pool."""
-    caller.require_role("admin")
-    return caller
-
-
 async def site_admin(caller: SignedIn) -> Caller:
     """Let in admins, of one site or all; which site they act on is asked later."""
     caller.require_role("admin", caller.site)
@@ -324,7 +318,6 @@ async def uploader(caller: SignedIn) -> Caller:
     return caller
 
 
-Administrator = Annotated[Caller, Depends(administrator)]
 SiteAdmin = Annotated[Caller, Depends(site_admin)]
 Curator = Annotated[Caller, Depends(curator)]
 Uploader = Annotated[Caller, Depends(uploader)]

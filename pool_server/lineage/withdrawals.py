@@ -47,7 +47,7 @@ _STRICTNESS: dict[str, int] = {"warn": 0, "refuse": 1}
 )
 def preview_withdrawal(
     caller: Uploader, session: ReadingSession, version: service.VersionToName
-) -> wire.WithdrawalPreview:
+) -> wire.WithdrawalImpact:
     """Return the versions to be flagged and the sites to be notified; change nothing.
 
     For users with the right to withdraw the version. Sites are named even if the caller cannot see
@@ -55,14 +55,7 @@ def preview_withdrawal(
     """
     _require_withdrawable(session, caller, version)
     impact = Impact(session, version, own_only=_is_own_only(session, caller, version))
-    return wire.WithdrawalPreview(
-        address=withdrawal_status.address_of(version),
-        digest=version.digest,
-        withdrawn=version.state == access.WITHDRAWN,
-        versions=_describe_affected(session, caller, impact),
-        versions_total=len(impact.flagged),
-        sites=impact.sites(),
-    )
+    return _describe(session, caller, impact)
 
 
 @router.post(
@@ -75,7 +68,7 @@ def withdraw(
     session: WritingSession,
     version: service.VersionToChange,
     request: wire.WithdrawalRequest,
-) -> wire.WithdrawalResponse:
+) -> wire.WithdrawalImpact:
     """Withdraw a version of your own site or, as a curator or admin of the pool, of any site.
 
     If several sites have published the file, only the first of them can withdraw it everywhere. If
@@ -125,12 +118,9 @@ def withdraw(
     session.flush()
     session.expire(version)
     current = registry.get_version(session, version.id)
-    return wire.WithdrawalResponse(
-        withdrawal=withdrawal_status.describe_withdrawal(withdrawal, current),
-        versions=_describe_affected(session, caller, impact),
-        versions_total=len(impact.flagged),
-        sites=impact.sites(),
-    )
+    described = _describe(session, caller, impact)
+    described.withdrawal = withdrawal_status.describe_withdrawal(withdrawal, current)
+    return described
 
 
 @router.post(
@@ -152,10 +142,8 @@ def check_files(
     flags: dict[str, dict[str, wire.WithdrawalFlag]] = defaultdict(dict)
     successors: dict[str, list[str]] = defaultdict(list)
     for record, is_named in repository.withdrawals_of(session, caller, digests):
-        described, others = (
-            withdrawal_status.describe_withdrawal(record, record.version),
-            withdrawals[record.digest],
-        )
+        described = withdrawal_status.describe_withdrawal(record, record.version)
+        others = withdrawals[record.digest]
         if is_named:
             others.append(described)
             successors[record.digest] += withdrawal_status.successors_of(record.version)
@@ -295,18 +283,25 @@ def _unfit(
     )
 
 
-def _describe_affected(
-    session: Session, caller: Caller, impact: Impact
-) -> list[wire.AffectedVersion]:
-    visible = repository.visible_ids(session, caller, impact.root.digest)
-    return [
+def _describe(session: Session, caller: Caller, impact: Impact) -> wire.WithdrawalImpact:
+    root = impact.root
+    visible = repository.visible_ids(session, caller, root.digest)
+    affected = [
         wire.AffectedVersion(
             address=withdrawal_status.address_of(version),
             digest=version.digest,
             site=version.model.site.name,
-            same_bytes=version.digest == impact.root.digest,
+            same_bytes=version.digest == root.digest,
             successors=withdrawal_status.successors_of(version),
         )
         for version in impact.flagged
         if version.id in visible
-    ][: wire.MOST_NAMED]
+    ]
+    return wire.WithdrawalImpact(
+        address=withdrawal_status.address_of(root),
+        digest=root.digest,
+        withdrawn=root.state == access.WITHDRAWN,
+        versions=affected[: wire.MOST_NAMED],
+        versions_total=len(impact.flagged),
+        sites=impact.sites(),
+    )

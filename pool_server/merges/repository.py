@@ -13,13 +13,10 @@ from pool_server.database.records import (
     MergeJobRecord,
     ModelRecord,
     ModelVersionRecord,
-    RoundParticipantRecord,
     RoundRecord,
-    SiteRecord,
     now_utc,
 )
 from pool_server.registry.repository import whole_versions
-from pool_server.wire.names import ModelAddress
 
 QUEUED, RUNNING = "queued", "running"
 FINISHED, FAILED, CANCELLED = "finished", "failed", "cancelled"
@@ -28,8 +25,12 @@ OPEN = (QUEUED, RUNNING)
 
 @cache
 def whole_jobs() -> sa.Select[MergeJobRecord]:
+    """Select jobs with all attributes of a response."""
+    made = joinedload(MergeJobRecord.version).joinedload(ModelVersionRecord.model)
     return sa.select(MergeJobRecord).options(
-        joinedload(MergeJobRecord.site), joinedload(MergeJobRecord.round)
+        joinedload(MergeJobRecord.site),
+        joinedload(MergeJobRecord.round),
+        made.joinedload(ModelRecord.site),
     )
 
 
@@ -52,10 +53,6 @@ def find_job_of_round(session: Session, round_: RoundRecord) -> MergeJobRecord |
         )
         .limit(1)
     )
-
-
-def takes_part_in_round(session: Session, site_id: int, round_id: int) -> bool:
-    return session.get(RoundParticipantRecord, (round_id, site_id)) is not None
 
 
 def has_waiting(session: Session, *, of_rounds: bool) -> bool:
@@ -261,26 +258,6 @@ def versions_of_digests(
     for version in versions:
         groups[version.digest].append(version)
     return groups
-
-
-def addresses_of(session: Session, version_ids: Sequence[int]) -> dict[int, tuple[str, str]]:
-    """Return address and digest of versions."""
-    rows = session.execute(
-        sa.select(
-            ModelVersionRecord.id,
-            SiteRecord.name,
-            ModelRecord.name,
-            ModelVersionRecord.number,
-            ModelVersionRecord.digest,
-        )
-        .join(ModelVersionRecord.model)
-        .join(ModelRecord.site)
-        .where(ModelVersionRecord.id.in_(version_ids))
-    )
-    return {
-        version_id: (str(ModelAddress(site, name, str(number))), digest)
-        for version_id, site, name, number, digest in rows
-    }
 
 
 def _is_of_rounds(of_rounds: bool) -> sa.ColumnElement[bool]:

@@ -4,7 +4,7 @@ import json
 import secrets
 from collections.abc import Sequence
 from functools import cache
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Path, Query
 from pydantic import ValidationError
@@ -15,11 +15,17 @@ from aggregators.errors import AggregatorError, first_problem
 from aggregators.methods import Recipe
 from aggregators.methods.registry import find_method, merge_keys
 from pool_server.database.engine import wait_for_turn
-from pool_server.database.records import MergeJobRecord, ModelVersionRecord, RoundRecord, SiteRecord
+from pool_server.database.records import (
+    MergeJobRecord,
+    ModelVersionRecord,
+    RoundParticipantRecord,
+    RoundRecord,
+    SiteRecord,
+)
 from pool_server.errors import ConflictError, MergeRefusedError, MissingError
 from pool_server.http.audit import record_act
 from pool_server.http.identity import Caller, SignedIn, Uploader, needs
-from pool_server.http.parameters import BeforeId, Limit, describe, find_page
+from pool_server.http.parameters import Cursor, Limit, describe, find_page
 from pool_server.http.session import Parts, ReadingSession, WritingSession
 from pool_server.lineage.family import find_round_files
 from pool_server.lineage.flags import require_good_standing
@@ -153,6 +159,7 @@ def add_job(
         model_name=request.name,
         request={**request.model_dump(mode="json"), "recipe": json.loads(recipe.to_json())},
         state=repository.QUEUED,
+        version=None,
     )
     session.add(job)
     session.flush()
@@ -213,7 +220,7 @@ def get_job(session: Session, caller: Caller, key: str) -> MergeJobRecord:
         or job.site_id == caller.site_id
         or (
             job.round_id is not None
-            and repository.takes_part_in_round(session, caller.site_id, job.round_id)
+            and session.get(RoundParticipantRecord, (job.round_id, caller.site_id)) is not None
         )
     ):
         raise MissingError(
@@ -224,20 +231,7 @@ def get_job(session: Session, caller: Caller, key: str) -> MergeJobRecord:
     return job
 
 
-def describe_job(session: Session, job: MergeJobRecord) -> merges.MergeJobResponse:
-    return _describe(job, _addresses(session, [job]))
-
-
-def _addresses(session: Session, jobs: Any) -> dict[int, tuple[str, str]]:
-    """Return address and digest of the versions that jobs became, in one query."""
-    version_ids = [job.version_id for job in jobs if job.version_id is not None]
-    return repository.addresses_of(session, version_ids) if version_ids else {}
-
-
-def _describe(
-    job: MergeJobRecord, addresses: dict[int, tuple[str, str]]
-) -> merges.MergeJobResponse:
-    address, digest = addresses.get(job.version_id or 0, (None, None))
+def describe_job(job: MergeJobRecord) -> merges.MergeJobResponse:
     return describe(
         merges.MergeJobResponse,
         job,
@@ -246,8 +240,8 @@ def _describe(
         name=job.model_name,
         round_id=None if job.round is None else job.round.key,
         recipe=job.request["recipe"],
-        version=address,
-        digest=digest,
+        version=None if job.version is None else address_of(job.version),
+        digest=None if job.version is None else job.version.digest,
     )
 
 
@@ -345,7 +339,7 @@ def start(caller: Uploader, parts: Parts, request: merges.MergeRequest) -> merge
         require_size_of_inputs(settings, size_bytes)
         parents = {input_.digest: input_.address or input_.digest[:12] for input_ in recipe.inputs}
         require_terms(session, request.terms, parents, site=site)
-        described = describe_job(session, add_job(session, caller, site, recipe, request))
+        described = describe_job(add_job(session, caller, site, recipe, request))
     parts.merge_wanted.set()
     return described
 
@@ -356,7 +350,7 @@ def list_merges(
     session: ReadingSession,
     state: Annotated[merges.MergeJobState | None, Query(description="Only in this state.")] = None,
     limit: Limit = 50,
-    before_id: BeforeId = None,
+    cursor: Cursor = None,
 ) -> merges.MergeJobPage:
     """Return the merges that one's own site asked for, newest first; admins see all."""
     query = repository.whole_jobs()
@@ -364,17 +358,14 @@ def list_merges(
         query = query.where(MergeJobRecord.site_id == caller.site_id)
     if state is not None:
         query = query.where(MergeJobRecord.state == state)
-    page, next_cursor = find_page(session, query, MergeJobRecord.id, before_id, limit)
-    addresses = _addresses(session, page)
-    return merges.MergeJobPage(
-        items=[_describe(job, addresses) for job in page], next_cursor=next_cursor
-    )
+    page, next_cursor = find_page(session, query, MergeJobRecord.id, cursor, limit)
+    return merges.MergeJobPage(items=[describe_job(job) for job in page], next_cursor=next_cursor)
 
 
 @router.get("/{merge_id}", summary="Show the progress of a merge")
 def show(caller: SignedIn, session: ReadingSession, merge_id: MergeId) -> merges.MergeJobResponse:
     """Return a merge: its state, its progress, its result or the reason of its failure."""
-    return describe_job(session, get_job(session, caller, merge_id))
+    return describe_job(get_job(session, caller, merge_id))
 
 
 @router.post("/{merge_id}/cancel", summary="Cancel a merge")
@@ -387,4 +378,4 @@ def cancel(caller: Uploader, session: WritingSession, merge_id: MergeId) -> merg
             session, caller, "merge.cancel", f"{job.site.name}/{job.model_name}", merge_id=job.key
         )
     session.refresh(job)
-    return describe_job(session, job)
+    return describe_job(job)

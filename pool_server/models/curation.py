@@ -1,10 +1,9 @@
 """Publishing, quarantining, releasing and deleting versions: the work of curators and owners."""
 
-from collections.abc import Sequence
 from typing import Annotated
 
 from fastapi import APIRouter, Query
-from sqlalchemy import exists, literal, select, update
+from sqlalchemy import exists, func, literal, select, update
 from sqlalchemy.orm import Session, aliased
 
 from pool_server.activity.events import write_event
@@ -87,10 +86,12 @@ def release(
     return _take_step(session, caller, version, access.RELEASE, "version.release")
 
 
-@router.delete(VERSION, summary="Delete a version", dependencies=[needs("models:write")])
+@router.delete(
+    VERSION, status_code=204, summary="Delete a version", dependencies=[needs("models:write")]
+)
 def delete_version(
     caller: Uploader, session: WritingSession, version: VersionToChange, force: Force = False
-) -> models.DeletionResponse:
+) -> None:
     """Delete a version for good; for its own site, and admins.
 
     Its number is never used again, its digest stays in family trees. The file is removed by the
@@ -100,16 +101,12 @@ def delete_version(
     site = version.model.site.name
     caller.require_role("contributor", site)
     registry.lock_state(session, version)
-    heirs = find_descendants(session, version.digest)
-    _require_deletable(session, version, heirs, force=force)
-    _delete(session, caller, version)
+    _require_deletable(session, version, force=force)
+    access.move(version, access.DELETE, caller.name)
+    drop_states(session, version.id)
+    record_act(session, caller, "version.delete", subject_of(version), digest=version.digest)
     if caller.site != site:
         write_event(session, version.model.site_id, "version.deleted", address_of(version))
-    return models.DeletionResponse(
-        deleted=[address_of(version)],
-        descendants=sorted(registry.visible_homes(session, caller, heirs)),
-        file_remains=is_elsewhere(session, caller, version),
-    )
 
 
 def _take_step(
@@ -134,12 +131,6 @@ def _take_step(
     return describe_version(session, version.id, access.viewing_site(caller))
 
 
-def _delete(session: Session, caller: Caller, version: ModelVersionRecord) -> None:
-    access.move(version, access.DELETE, caller.name)
-    drop_states(session, version.id)
-    record_act(session, caller, "version.delete", subject_of(version), digest=version.digest)
-
-
 def _require_not_quarantined(session: Session, caller: Caller, version: ModelVersionRecord) -> None:
     """Raise if anyone but its site has quarantined the version's file, under any name.
 
@@ -161,9 +152,7 @@ def _require_not_quarantined(session: Session, caller: Caller, version: ModelVer
         )
 
 
-def _require_deletable(
-    session: Session, version: ModelVersionRecord, heirs: Sequence[str], *, force: bool
-) -> None:
+def _require_deletable(session: Session, version: ModelVersionRecord, *, force: bool) -> None:
     subject = subject_of(version)
     key = session.scalar(
         select(RoundRecord.key)
@@ -176,46 +165,24 @@ def _require_deletable(
             code="wrong_state",
             hint=f"Finish the round, or cancel it: `poolctl rounds cancel {key}`.",
         )
-    if heirs and not force:
+    if heirs := 0 if force else count_descendants(session, version.digest):
         raise ConflictError(
-            f"{len(heirs)} files in the pool were made from {subject}",
+            f"{heirs} files in the pool were made from {subject}",
             code="has_descendants",
-            hint="To stop its use, withdraw it, which flags all of them and notifies "
-            "their "
-            "owners. To delete it nevertheless, give `force`.",
+            hint="To stop its use, withdraw it, which flags all of them and notifies their owners. "
+            "To delete it nevertheless, give `force`.",
         )
 
 
-def find_descendants(session: Session, digest: str) -> Sequence[str]:
-    """Return the digests of all files in the pool that were made from a file, visible or not."""
+def count_descendants(session: Session, digest: str) -> int:
+    """Return the number of files in the pool that were made from a file, visible or not."""
     tree = descendants_of(literal(digest))
-    return session.scalars(
-        select(ModelVersionRecord.digest)
-        .where(
-            ModelVersionRecord.digest.in_(select(tree.c.digest)),
-            ModelVersionRecord.digest != digest,
-            ModelVersionRecord.state != access.DELETED,
-        )
-        .distinct()
-        .order_by(ModelVersionRecord.digest)
-    ).all()
-
-
-def is_elsewhere(session: Session, caller: Caller, version: ModelVersionRecord) -> bool:
-    """Return whether the caller sees another version with the same file."""
-    return (
-        session.scalar(
-            select(ModelVersionRecord.id)
-            .join(ModelVersionRecord.model)
-            .where(
-                ModelVersionRecord.digest == version.digest,
-                ModelVersionRecord.id != version.id,
-                access.readable_by(caller),
-            )
-            .limit(1)
-        )
-        is not None
+    made = select(func.count(ModelVersionRecord.digest.distinct())).where(
+        ModelVersionRecord.digest.in_(select(tree.c.digest)),
+        ModelVersionRecord.digest != digest,
+        ModelVersionRecord.state != access.DELETED,
     )
+    return session.scalar(made) or 0
 
 
 def drop_states(session: Session, version_id: int) -> None:

@@ -12,7 +12,7 @@ from pool_server.pages.model import api_path, find_version, read_address
 from pool_server.pages.visitor import Anyone, Visitor
 from pool_server.wire.cards import CardResponse
 from pool_server.wire.models import RIGHTS, VISIBILITIES, SharingResponse
-from pool_server.wire.withdrawals import EFFECT_OF_REASON, WithdrawalPreview, WithdrawalReason
+from pool_server.wire.withdrawals import EFFECT_OF_REASON, WithdrawalImpact, WithdrawalReason
 
 router = showing.page_router()
 V = TypeVar("V")
@@ -117,7 +117,7 @@ async def _show_withdrawal(
 ) -> Response:
     address = read_address(site, name)
     path = f"{api_path(address)}/withdrawal-preview"
-    preview = await visitor.api.get(WithdrawalPreview, path)
+    preview = await visitor.api.get(WithdrawalImpact, path)
     return await showing.show(
         visitor,
         "withdraw.html",

@@ -92,8 +92,7 @@ def row_of(
         for evaluation in evaluations
         if score in evaluation.scores
     ]  # fmt: skip
-    site = address.removeprefix("pool://").partition("/")[0]
-    return MatrixRow(address=address, digest=digest, kind=kind, own_site=site, cells=cells)
+    return MatrixRow(address=address, digest=digest, kind=kind, cells=cells)
 
 
 def build_matrix(
@@ -145,7 +144,8 @@ def _shade(score: str, cells: Sequence[tuple[MatrixRow, MatrixCell] | None]) -> 
 
 
 def _cell(row: MatrixRow, cell: MatrixCell) -> Cell:
-    return Cell(cell.value, cell.low, cell.high, is_own=cell.site == row.own_site)
+    own_site = row.address.removeprefix("pool://").partition("/")[0]
+    return Cell(cell.value, cell.low, cell.high, is_own=cell.site == own_site)
 
 
 def _overlap(one: MatrixCell, two: MatrixCell) -> bool:

@@ -20,7 +20,7 @@ from pool_server.registry.service import NAMED
 from pool_server.wire.errors import ErrorBody, ErrorResponse
 
 # Headers that the API's request shares with that of the page; those of its body, say, are not.
-_KEPT_HEADERS = frozenset({b"host", b"user-agent", b"range", b"if-range", b"if-none-match"})
+_KEPT_HEADERS = frozenset({b"host", b"user-agent", b"range", b"if-range"})
 _OF_THE_PAGE = ("path_params", "route", "endpoint", "router")
 
 T = TypeVar("T", bound=BaseModel)

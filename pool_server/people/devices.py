@@ -71,7 +71,6 @@ def ask(
         device_code=secret,
         user_code=f"{code[:4]}-{code[4:]}",
         verification_path=PAGE,
-        expires_in=int(LIFETIME.total_seconds()),
         interval=INTERVAL_S,
     )
 

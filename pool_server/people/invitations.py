@@ -133,7 +133,6 @@ def accept(
         user.role,
         pool_wide=user.pool_wide,
         user=user,
-        expires_in_days=request.token_expires_in_days,
     )
     newcomer = caller_of(token, address=address, request_id=request_id_of(http_request))
     record_act(

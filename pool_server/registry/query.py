@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeVar
 
 from pool_server.errors import QueryError
-from pool_server.http.parameters import decode_cursor, encode_cursor
 from pool_server.wire.models import ModelFilters
 from pool_server.wire.names import DIGEST_PATTERN, LABEL_KEY_PATTERN, ModelAddress
 
@@ -86,24 +85,23 @@ class Order:
         return f"-{word}" if self.descending else word
 
     def write_cursor(self, position: Position) -> str:
-        """Return an opaque cursor for the rows after `position`."""
-        return encode_cursor(json.dumps(["v2", str(self), *position], separators=(",", ":")))
+        """Return a cursor for the rows after `position`."""
+        return json.dumps([str(self), *position], separators=(",", ":"))
 
     def read_cursor(self, cursor: str) -> Position:
         """Return the end of the previous page, from a cursor of this order."""
         try:
-            parts = json.loads(decode_cursor(cursor))
+            parts = json.loads(cursor)
         except (ValueError, RecursionError):
             parts = None
-        if isinstance(parts, list) and len(parts) == 4 and parts[:2] == ["v2", str(self)]:
-            key, version_id = parts[2:]
+        if isinstance(parts, list) and len(parts) == 3 and parts[0] == str(self):
+            key, version_id = parts[1:]
             if self._is_key(key) and _is_identifier(version_id):
                 return Position(key, version_id)
         raise QueryError(
             "Invalid cursor: not issued by this pool for this order",
-            hint="Send `next_cursor` of the previous page unchanged, with the same `sort`, "
-            "or "
-            "omit it.",
+            hint="Send `next_cursor` of the previous page unchanged, with the same `sort`, or omit "
+            "it.",
         )
 
     def _is_key(self, key: object) -> bool:
@@ -125,11 +123,6 @@ class Range(NamedTuple):
     name: str
     relation: str
     bound: float
-
-    @property
-    def columns(self) -> tuple[str, str]:
-        """The columns of the table with the name and the number."""
-        return ("key", "number") if self.table == "labels" else ("name", "value")
 
 
 class MergeKey(NamedTuple):

@@ -106,34 +106,22 @@ def models_named(site: str, name: str) -> sa.Select[ModelRecord]:
     )
 
 
-def find_version(
-    session: Session,
-    caller: Caller,
-    site: str,
-    name: str,
-    *conditions: sa.ColumnElement[bool],
-    versions: Versions = whole_versions,
-) -> ModelVersionRecord | None:
-    """Return the best version of a model that the caller may see.
-
-    Of several, the newest that is available and contains no withdrawn file; else the newest that is
-    available; else the newest.
-    """
-    return session.scalar(_first_of(versions(), caller, VersionQuery(site, name, conditions)))
-
-
 class VersionQuery(NamedTuple):
     """A query for one version of the model `name` of `site`, for which all conditions hold."""
 
     site: str
     name: str
-    conditions: Sequence[sa.ColumnElement[bool]] = ()
+    conditions: Sequence[sa.ColumnElement[bool]]
 
 
 def find_versions(
     session: Session, caller: Caller, queries: Sequence[VersionQuery], versions: Versions
 ) -> list[ModelVersionRecord | None]:
-    """Return the result of `find_version` for each query, by one statement."""
+    """Return the best version for each query that the caller may see, by one statement.
+
+    Of several, the newest that is available and contains no withdrawn file; else the newest that is
+    available; else the newest.
+    """
     ids = [
         _first_of(
             sa.select(ModelVersionRecord.id, sa.literal(place).label("place"))

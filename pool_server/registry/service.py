@@ -49,14 +49,9 @@ def resolve_version(
     *,
     versions: repository.Versions = repository.whole_versions,
 ) -> ModelVersionRecord:
-    """Return the version with this reference.
-
-    A reference is a number, ``latest`` or empty (the newest available version), or
-    ``sha256:DIGEST``. Deleted and hidden versions are reported as missing.
-    """
-    conditions = _reference_conditions(reference)
-    version = repository.find_version(session, caller, site, name, *conditions, versions=versions)
-    return version or _refuse(session, caller, ModelAddress(site, name, reference))
+    """Return the version with this reference, as `resolve_versions` does."""
+    address = ModelAddress(site, name, reference)
+    return resolve_versions(session, caller, [address], versions=versions)[0]
 
 
 def resolve_versions(
@@ -66,7 +61,11 @@ def resolve_versions(
     *,
     versions: repository.Versions = repository.whole_versions,
 ) -> list[ModelVersionRecord]:
-    """Return the versions at these addresses as `resolve_version` does, by one statement."""
+    """Return the versions at these addresses, by one statement.
+
+    A reference is a number, ``latest`` or empty (the newest available version), or
+    ``sha256:DIGEST``. Deleted and hidden versions are reported as missing.
+    """
     version_queries = [
         repository.VersionQuery(
             address.site, address.name, _reference_conditions(address.reference)

@@ -11,7 +11,7 @@ from pool_server import errors
 from pool_server.database.records import RoundRecord, now_utc
 from pool_server.http.audit import record_act
 from pool_server.http.identity import SignedIn, Uploader, needs
-from pool_server.http.parameters import BeforeId, Limit, SiteName, find_page
+from pool_server.http.parameters import Cursor, Limit, SiteName, find_page
 from pool_server.http.session import Parts, ReadingSession, WritingSession
 from pool_server.jobs.check_slots import Checks
 from pool_server.people.sites import get_site
@@ -63,7 +63,7 @@ def start(
     base = service.find_base(session, caller, request.base)
     if request.secure is not None:
         service.require_summable(session, method, names, request.secure)
-    options = method.check_options(request.mode, request.options)
+    options = method.full_options(request.options)
     method.require_sites(len(names), options)
     method.require_base(base)
     now = now_utc()
@@ -106,11 +106,11 @@ def list_rounds(
         rounds.RoundState | None, Query(description="Only rounds in this state.")
     ] = None,
     limit: Limit = 50,
-    before_id: BeforeId = None,
+    cursor: Cursor = None,
 ) -> rounds.RoundPage:
     """Return the rounds of your own site, newest first; admins get all rounds."""
     query = repository.select_rounds(None if caller.is_admin else caller.site_id, state)
-    page, next_cursor = find_page(session, query, RoundRecord.id, before_id, limit)
+    page, next_cursor = find_page(session, query, RoundRecord.id, cursor, limit)
     return rounds.RoundPage(
         items=[describe_round(round_) for round_ in page], next_cursor=next_cursor
     )

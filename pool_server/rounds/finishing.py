@@ -77,7 +77,7 @@ def request_finish(
             service.require_usable_base(round_, despite_withdrawal=request.despite_withdrawal)
             site = get_site(session, request.site)
             job = add_job(session, caller, site, recipe_of(round_), request, finishes=round_)
-        return describe_job(session, job)
+        return describe_job(job)
 
     described = write_with_retry(parts.database, ask)
     parts.round_wanted.set()

@@ -34,9 +34,6 @@ if TYPE_CHECKING:
     from pool_server.database.records import ModelVersionRecord
 
 
-_ONE_SHOT = "one-shot"
-
-
 @dataclass(frozen=True)
 class RoundMethod:
     """The rounds of one aggregation method; subclasses serve one kind of contribution each."""
@@ -52,19 +49,11 @@ class RoundMethod:
     def name(self) -> str:
         return self.aggregation.name
 
-    def check_options(self, mode: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    def full_options(self, options: Mapping[str, Any]) -> dict[str, Any]:
         """Return the complete options, shared by all sites.
 
-        `mode`: As sites of earlier versions ask for it.
+        Raises `RoundRefusedError` for an unknown or invalid one.
         """
-        if mode != _ONE_SHOT:
-            raise RoundRefusedError(
-                f"a round of {self.name} cannot be held {mode}, expected {_ONE_SHOT}"
-            )
-        return self.full_options(options)
-
-    def full_options(self, options: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the complete options; raise `RoundRefusedError` for an unknown or invalid one."""
         raise NotImplementedError
 
     def require_sites(self, sites: int, options: Mapping[str, Any]) -> None:
@@ -226,7 +215,6 @@ class NetworkRounds(RoundMethod):
         }
 
     def _split(self, options: Mapping[str, object]) -> RoundOptions:
-
         return split_options(self.name, options)
 
 

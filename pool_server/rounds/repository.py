@@ -229,7 +229,6 @@ def describe_round(round_: RoundRecord) -> rounds.RoundResponse:
         fewest_sites=fewest_sites(round_),
         base=address_of(base),
         base_digest=base.digest,
-        base_size_bytes=base.size_bytes,
         base_warning=base_warning(base),
         predecessor=None if round_.predecessor is None else round_.predecessor.key,
         successor=None if round_.successor is None else round_.successor.key,

@@ -14,7 +14,7 @@ from pool_server.errors import ConflictError, MissingError
 from pool_server.http.audit import record_act
 from pool_server.http.file_response import CONTENT_RESPONSES, send_content
 from pool_server.http.identity import Caller, SignedIn, Uploader, needs
-from pool_server.http.parameters import BeforeId, Limit, find_page
+from pool_server.http.parameters import Cursor, Limit, find_page
 from pool_server.http.session import Parts, ReadingSession, ServerParts
 from pool_server.jobs.check_slots import Checks
 from pool_server.people.sites import require_room
@@ -139,11 +139,11 @@ def list_sessions(
         secure.RoundKey | None, Query(alias="round", description="Only of this round.")
     ] = None,
     limit: Limit = 50,
-    before_id: BeforeId = None,
+    cursor: Cursor = None,
 ) -> secure.SecureSessionPage:
     """Return the sessions of your own site, newest first; admins get all sessions."""
     query = service.select_sessions(None if caller.is_admin else caller.site_id, round_id)
-    page, next_cursor = find_page(session, query, records.SecureSessionRecord.id, before_id, limit)
+    page, next_cursor = find_page(session, query, records.SecureSessionRecord.id, cursor, limit)
     items = [service.describe_as(secure.SecureSessionSummary, row) for row in page]
     return secure.SecureSessionPage(items=items, next_cursor=next_cursor)
 

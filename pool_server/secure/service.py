@@ -185,10 +185,7 @@ def describe_as(kind: type[SummaryT], record: SecureSessionRecord) -> SummaryT:
 
 
 def describe_post(record: SecurePostRecord) -> secure.SecurePostResponse:
-    sender, at = record.site.name, record.created_at
-    return describe(
-        secure.SecurePostResponse, record, number=record.id, sender=sender, posted_at=at
-    )
+    return describe(secure.SecurePostResponse, record, number=record.id, sender=record.site.name)
 
 
 def sites_of(record: SecureSessionRecord) -> list[str]:

@@ -44,9 +44,6 @@ class EvaluationRequest(names.RequestModel):
     """Post the scores of one model on one data set."""
 
     model: str = Field(max_length=300, description="Address, or `sha256:DIGEST`.")
-    site: names.Name | None = Field(
-        default=None, description="The measuring site; default: your own."
-    )
     dataset: DatasetName = Field(description="The site's name for its data, never a path.")
     dataset_digest: names.Digest = Field(
         description="Tells equal data from different ones and reveals neither "
@@ -58,7 +55,6 @@ class EvaluationRequest(names.RequestModel):
     )
     images: names.Whole | None = Field(default=None, ge=0, le=2_000_000_000)
     faces: names.Whole | None = Field(default=None, ge=0, le=2_000_000_000)
-    note: ShortText = ""
     scores: dict[names.LabelKey, Score] = Field(min_length=1, max_length=MOST_SCORES)
 
 
@@ -74,7 +70,6 @@ class EvaluationResponse(BaseModel):
     protocol: str
     images: int | None
     faces: int | None
-    note: str
     scores: dict[str, Score]
     created_at: datetime
     created_by: str
@@ -96,8 +91,8 @@ class MatrixQuery(names.RequestModel):
         description="Only these, by address with the number of the version; also withdrawn ones.",
     )
     limit: int = Field(default=50, ge=1, le=200, description="Maximum number of items of the page.")
-    cursor: str | None = Field(
-        default=None, max_length=200, description="`next_cursor` of the previous page."
+    cursor: int | None = Field(
+        default=None, ge=1, lt=10**18, description="`next_cursor` of the previous page."
     )
 
 
@@ -122,7 +117,6 @@ class MatrixRow(BaseModel):
     address: str
     digest: names.Digest
     kind: str
-    own_site: names.Name = Field(description="The model's site.")
     cells: list[MatrixCell]
 
 

@@ -297,16 +297,3 @@ class QuarantineRequest(names.RequestModel):
     """Hide a version until it has been investigated."""
 
     reason: Reason
-
-
-class DeletionResponse(BaseModel):
-    """The versions that were deleted, and files made from them."""
-
-    deleted: list[str] = Field(description="Addresses; they are never used again.")
-    descendants: list[names.Digest] = Field(
-        description="Files made from the deleted ones. They stay; their family tree keeps the "
-        "deleted files' digests."
-    )
-    file_remains: bool = Field(
-        description="True if another version visible to you has the same bytes."
-    )

@@ -122,7 +122,6 @@ class IdentityResponse(BaseModel):
     )
     user: Name | None = Field(default=None, description="The token's user, if any.")
     expires_at: datetime | None
-    pool_version: str
 
 
 TokenKind = Literal["program", "feed", "sign-on"]
@@ -308,7 +307,6 @@ class DeviceResponse(BaseModel):
     device_code: str = Field(description="For the computer alone.")
     user_code: str = Field(description="For the user to type at `verification_path`.")
     verification_path: str = Field(description="Page of this pool.")
-    expires_in: int = Field(description="Seconds.")
     interval: float = Field(description="Least seconds between two questions for the token.")
 
 
@@ -328,4 +326,3 @@ class AcceptanceRequest(RequestModel):
     token_name: Name | None = Field(
         default=None, description="Name of the first token; default: the user's name."
     )
-    token_expires_in_days: LifetimeDays = None

@@ -46,7 +46,7 @@ class RoundRequest(RequestModel):
     method: Name = Field(
         default="leaf-refit", description="Method that combines the contributions."
     )
-    mode: Name = Field(default="one-shot", description="Always one-shot.")
+    mode: Literal["one-shot"] = "one-shot"
     options: dict[str, Any] = Field(
         default_factory=dict,
         description="Options of the method, and training settings of all sites.",
@@ -105,7 +105,6 @@ class RoundResponse(BaseModel):
     least_others: LeastOthers
     base: str
     base_digest: Digest
-    base_size_bytes: int
     base_warning: str = Field(
         description="`withdrawn (REASON)`, or `flagged (REASONS)` if it contains a withdrawn "
         "file; contributing and finishing then need `despite_withdrawal`. Otherwise empty."
@@ -313,7 +312,6 @@ class SecurePostResponse(BaseModel):
     phase: Name
     sender: Name
     envelope: str
-    posted_at: datetime
 
 
 class SecurePostList(BaseModel):

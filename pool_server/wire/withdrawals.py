@@ -70,8 +70,7 @@ class WithdrawalFlag(BaseModel):
 
     address: str = Field(description="The withdrawn version; `sha256:DIGEST` if you cannot see it.")
     digest: Digest = Field(
-        description="Of the withdrawn file; equal to the version's own if the same bytes "
-        "were "
+        description="Of the withdrawn file; equal to the version's own if the same bytes were "
         "withdrawn under another name."
     )
     reason: WithdrawalReason
@@ -99,7 +98,7 @@ class AffectedSite(BaseModel):
     )
 
 
-class WithdrawalPreview(BaseModel):
+class WithdrawalImpact(BaseModel):
     """The versions and sites concerned by a withdrawal, real or previewed."""
 
     address: str
@@ -110,15 +109,9 @@ class WithdrawalPreview(BaseModel):
     )
     versions_total: int = Field(description="Number of flagged versions, visible or not.")
     sites: list[AffectedSite] = Field(description="The notified sites.")
-
-
-class WithdrawalResponse(BaseModel):
-    """A withdrawal that was just made, and the versions and sites concerned."""
-
-    withdrawal: Withdrawal
-    versions: list[AffectedVersion]
-    versions_total: int
-    sites: list[AffectedSite]
+    withdrawal: Withdrawal | None = Field(
+        default=None, description="The withdrawal that was just made; null in a preview."
+    )
 
 
 class CheckRequest(RequestModel):

@@ -8,7 +8,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.orm import Mapped, mapped_column, relationship
 
-from pool_server.database.records import base, people, rounds
+from pool_server.database.records import base, models, people, rounds
 
 # Uploads on their way into the pool, and merges that the pool makes in the background. Which
 # parts have arrived is asked of the storage, the one place that knows for certain.
@@ -134,6 +134,7 @@ class MergeJobRecord(base.Record):
 
     site: Mapped[people.SiteRecord] = relationship(lazy="raise")
     round: Mapped[rounds.RoundRecord | None] = relationship(lazy="raise")
+    version: Mapped[models.ModelVersionRecord | None] = relationship(lazy="raise")
 
 
 # The audit, which is only ever appended to, and events of sites.

@@ -88,12 +88,11 @@ class Models(connection.Resource):
         """Show a quarantined version again."""
         return self._act(address, "release")
 
-    def delete_version(self, address: Address, *, force: bool = False) -> models.DeletionResponse:
+    def delete_version(self, address: Address, *, force: bool = False) -> None:
         """Delete a version for good; one that something was made from only with `force`."""
         # Repeated, it would find nothing.
         path = requests.version_path(address)
-        response = self._pool.send("DELETE", path, params={"force": force}, repeatable=False)
-        return self._pool.read(response, models.DeletionResponse)
+        self._pool.send("DELETE", path, params={"force": force}, repeatable=False)
 
     def export(self, address: Address) -> PortableVersion:
         """Return all that goes with a version when it leaves the pool, which records that."""
@@ -166,20 +165,20 @@ def _sharing_path(address: Address) -> str:
 class Withdrawals(connection.Resource):
     """Withdrawals, and the files that they affect."""
 
-    def preview(self, address: str | ModelAddress) -> withdrawals.WithdrawalPreview:
+    def preview(self, address: str | ModelAddress) -> withdrawals.WithdrawalImpact:
         """Preview a withdrawal: the models it would flag and the people it would notify."""
         path = f"{requests.version_path(address)}/withdrawal-preview"
-        return self._pool.get(path, withdrawals.WithdrawalPreview)
+        return self._pool.get(path, withdrawals.WithdrawalImpact)
 
     def withdraw(
         self, address: str | ModelAddress, reason: withdrawals.WithdrawalReason, **fields: Any
-    ) -> withdrawals.WithdrawalResponse:
+    ) -> withdrawals.WithdrawalImpact:
         """Withdraw a version, for good, as a `WithdrawalRequest` says it."""
         request = requests.build_request(withdrawals.WithdrawalRequest, reason=reason, **fields)
         answer = self._pool.post(
-            f"{requests.version_path(address)}/withdraw", withdrawals.WithdrawalResponse, request
+            f"{requests.version_path(address)}/withdraw", withdrawals.WithdrawalImpact, request
         )
-        note_gone(self._pool.endpoint, answer.withdrawal.digest, "withdrawn")
+        note_gone(self._pool.endpoint, answer.digest, "withdrawn")
         return answer
 
     def check_digests(self, digests: Iterable[str]) -> builtins.list[withdrawals.CheckedFile]:

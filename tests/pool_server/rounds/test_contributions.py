@@ -285,8 +285,7 @@ def test_outsiders_see_nothing(pool: PoolDriver, base: tuple[ShapePredictor, str
     ("fields", "status", "code"),
     [
         ({"method": "wba-cascade"}, 422, "round_refused"),
-        ({"mode": "all-at-once"}, 422, "round_refused"),
-        ({"mode": "level-by-level"}, 422, "round_refused"),
+        ({"mode": "level-by-level"}, 422, "invalid_request"),
         ({"options": {"level": 2}}, 422, "round_refused"),
         ({"options": {"speed": 3}}, 422, "round_refused"),
         ({"options": {"starts": 0}}, 422, "round_refused"),

@@ -74,7 +74,6 @@ def test_options_belong_to_the_method_or_the_training(
         ({"method": "median", "options": {"eta": 1}}, "have no option 'eta'"),
         ({"method": "fedadam", "options": {"epochs": 0}}, "option 'epochs'"),
         ({"method": "fedadam", "options": {"beta1": 1}}, "option 'beta1'"),
-        ({"method": "fedadam", "mode": "level-by-level"}, "level-by-level"),
         ({"method": "wba-cascade"}, "no round can be held with method"),
         ({"method": "leaf-refit"}, "of kind network"),
     ]:

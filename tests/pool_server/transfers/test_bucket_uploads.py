@@ -91,8 +91,6 @@ def test_a_download_is_led_to_the_storage(bucket_pool: PoolDriver) -> None:
     )
     asked = client.head(address, follow_redirects=False)
     assert (asked.status_code, asked.headers["content-length"]) == (200, str(len(content)))
-    known = {"If-None-Match": f'"{sha256(content)}"'}
-    assert client.get(address, headers=known).status_code == 304
 
 
 @pytest.mark.slow

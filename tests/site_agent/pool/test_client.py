@@ -272,9 +272,7 @@ def scripted() -> Iterator[tuple[str, type[_Script]]]:
         thread.join()
 
 
-IDENTITY = IdentityResponse(
-    site="site-a", token_name="laptop", role="viewer", expires_at=None, pool_version="1"
-)
+IDENTITY = IdentityResponse(site="site-a", token_name="laptop", role="viewer", expires_at=None)
 
 
 def test_what_passes_is_waited_for(scripted: tuple[str, type[_Script]], cache: ModelCache) -> None:

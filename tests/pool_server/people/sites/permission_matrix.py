@@ -90,7 +90,7 @@ PUT    403 403 200 200 200 200 ~/models/{site}/{name}/sharing
 POST   403 404 200 200 200 200 ~/models/{site}/{name}/versions/{reference}/publish
 POST   403 403 403 200 200 200 ~/models/{site}/{name}/versions/{reference}/quarantine
 POST   403 403 403 200 200 200 ~/models/{site}/{name}/versions/{reference}/release
-DELETE 403 403 200 200 200 200 ~/models/{site}/{name}/versions/{reference}
+DELETE 403 403 204 204 204 204 ~/models/{site}/{name}/versions/{reference}
 GET    200 200 200 200 200 200 ~/models/{site}/{name}/versions/{reference}/card
 PUT    403 403 200 200 200 200 ~/models/{site}/{name}/versions/{reference}/card
 GET    200 200 200 200 200 200 ~/models/{site}/{name}/versions/{reference}/receipts
