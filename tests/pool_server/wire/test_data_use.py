@@ -90,7 +90,7 @@ def test_forbidden_merges_name_their_terms(
     problems = check_merge(named, today=TODAY, institution=["site-b", "B lab"])
     messages = [problem.message for problem in problems if problem.forbids]
     assert len(messages) == len(forbidden_by)
-    assert all(words in message for words, message in zip(forbidden_by, messages, strict=True))
+    assert all(reason in message for reason, message in zip(forbidden_by, messages, strict=True))
     assert problems == sorted(problems, key=lambda item: not item.forbids)
 
 
@@ -108,9 +108,9 @@ def test_terms_that_only_people_can_judge_are_shown() -> None:
     texts = ("IRB", "GS=Europe", "MOR=2027-01-31", "DS=ataxia", "NCU", "text=Cite us")
     shown = check_merge([TermsOf("m", read(*texts))], today=TODAY)
     assert not any(problem.forbids for problem in shown)
-    words = ("2027-01-31", "ataxia", "ethics", "Europe", "non-commercial", "Cite us")
-    assert {word for word in words for problem in shown if word in problem.message} == {*words}
-    assert len(shown) == len(words)
+    details = ("2027-01-31", "ataxia", "ethics", "Europe", "non-commercial", "Cite us")
+    assert {text for text in details for problem in shown if text in problem.message} == {*details}
+    assert len(shown) == len(details)
 
 
 @pytest.mark.parametrize(
