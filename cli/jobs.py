@@ -44,11 +44,11 @@ def ls(
         else:
             counts = Counter(view.state.state for view in together)
             states = ", ".join(f"{count} {state}" for state, count in counts.items())
-            rows.append([name, "group", states, "", f"{len(together)} jobs"])
-    columns = ["job", "kind", "state", "time left", "title"]
+            rows.append([name, states, f"{len(together)} jobs", "", "group"])
+    columns = ["job", "state", "title", "time left", "kind"]
     return Reply(
         {"items": members or views},
-        TableText(columns, rows, empty="no jobs", keep=("state", "title")),
+        TableText(columns, rows, empty="no jobs"),
         [row[0] for row in rows],
     )
 
@@ -57,7 +57,7 @@ def _row(view: JobView) -> list[str]:
     state = view.state
     share = f" {100 * state.share:.0f} %" if state.share and state.state == "running" else ""
     left = "" if state.seconds_left is None else duration_words(state.seconds_left)
-    return [view.job.id, view.job.kind, f"{state.state}{share}", left, view.job.title]
+    return [view.job.id, f"{state.state}{share}", view.job.title, left, view.job.kind]
 
 
 def _show(jobs: JobFolder, view: JobView) -> Reply:
@@ -183,6 +183,6 @@ def status(
     rows = [[job.key, job.state, job.where] for job in jobs if job.state not in ("done", "waiting")]
     text: list[str | TableText] = [f"{what} {folder}: {count_words(len(jobs), 'job')} ({summary})"]
     if rows:
-        text.append(TableText(["job", "state", "where or why"], rows, keep=("job", "state")))
+        text.append(TableText(["job", "state", "where or why"], rows))
     shown = [{"job": job.key, "state": job.state, "where": job.where} for job in jobs]
     return Reply({"what": what, "counts": counts, "jobs": shown}, text, [job.key for job in jobs])

@@ -68,14 +68,10 @@ def ls(
         state = "revoked, " + key.revoked_as if key.revoked_as else "valid"
         place = f"imported from {key.origin}" if key.origin else "of the site"
         here = ", ".join(word for word in ("signs here" if is_own else "", how) if word)
-        rows.append([key.key_id[:16], key.name, place, state, f"{key.created_at:%Y-%m-%d}", here])
+        rows.append([key.key_id[:16], state, here, key.name, place, f"{key.created_at:%Y-%m-%d}"])
         items.append({**key.model_dump(mode="json"), "signs_here": is_own, "trusted": how or None})
-    table = TableText(
-        ["key", "name", "whose", "state", "since", "on this machine"],
-        rows,
-        empty=f"{site_name} has registered no key",
-        keep=("state", "on this machine", "name"),
-    )
+    columns = ["key", "state", "on this machine", "name", "whose", "since"]
+    table = TableText(columns, rows, empty=f"{site_name} has registered no key")
     text: list[str | TableText] = [table]
     if own_key is not None:
         public = own_key.key.public

@@ -4,6 +4,7 @@ import json
 from collections import deque
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 from cli.frame.options import Argument, LongOption, Option, command, single
@@ -62,9 +63,8 @@ def show_log(
         with invocation.pool() as pool:
             entries = pool.events.audit(subject=subject, action=kind, site=site, since=earliest)
             shown = invocation.first_of(entries, limit)
-        columns = ["at", "who", "action", "subject", "outcome", "details"]
-        keep = ("action", "subject", "who", "outcome")
-        reply = listing(shown, columns, _audit_row, keep=keep, empty="nothing was done")
+        columns = ["at", "action", "subject", "who", "outcome", "details"]
+        reply = listing(shown, columns, _audit_row, empty="nothing was done")
         return replace(reply, identifiers=[str(entry.entry_id) for entry in shown])
 
     with invocation.pool() as pool:
@@ -75,25 +75,13 @@ def show_log(
             and (earliest is None or event.at >= earliest)
         )
         newest = deque(matching, maxlen=limit)
-    columns = ["kind", "subject", "details"]
-    row = _row if long else _short_row
-    heads = ["id", "at" if long else "age"]
-    return listing(newest, [*heads, *columns], row, keep=columns, empty="no events")
+    columns = ["id", "kind", "subject", "details", "at" if long else "age"]
+    return listing(newest, columns, partial(_row, long=long), empty="no events")
 
 
-def _row(event: "EventResponse") -> list[str]:
-    return [
-        str(event.event_id),
-        f"{event.at:%Y-%m-%d %H:%M}",
-        event.kind,
-        event.subject,
-        _details(event),
-    ]
-
-
-def _short_row(event: "EventResponse") -> list[str]:
-    number, _, *others = _row(event)
-    return [number, age_words(event.at), *others]
+def _row(event: "EventResponse", *, long: bool) -> list[str]:
+    moment = f"{event.at:%Y-%m-%d %H:%M}" if long else age_words(event.at)
+    return [str(event.event_id), event.kind, event.subject, _details(event), moment]
 
 
 def _details(event: "EventResponse") -> str:
@@ -114,9 +102,9 @@ def _audit_row(entry: "AuditEntry") -> list[str]:
     details = json.dumps(entry.details, ensure_ascii=False) if entry.details else ""
     return [
         f"{entry.at:%Y-%m-%d %H:%M:%S}",
-        f"{entry.actor} ({entry.user})" if entry.user else entry.actor,
         entry.action,
         entry.subject,
+        f"{entry.actor} ({entry.user})" if entry.user else entry.actor,
         entry.outcome,
         details if len(details) <= 120 else f"{details[:117]}...",
     ]

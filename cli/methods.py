@@ -40,7 +40,7 @@ def methods(
         for method in chosen
     ]
     columns = ["method", "merges", "rounds", "options", "summary"]
-    return Reply(data, TableText(columns, rows, keep=("method", "merges", "rounds")), names)
+    return Reply(data, TableText(columns, rows), names)
 
 
 def _describe(method: AggregationMethod[Any]) -> dict[str, Any]:

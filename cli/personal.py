@@ -31,25 +31,22 @@ def ls(_invocation: Invocation) -> Reply:
     newest = newest_parts(personal_folder())
     parts = [(series, path, read_part(path)) for series, paths in newest.items() for path in paths]
     data = [_facts(part) | {"series": series, "file": path} for series, path, part in parts]
-    columns = ["series", "site", "method", "round", "own", "score", "file"]
+    columns = ["series", "method", "own", "site", "round", "score", "file"]
     rows = [
         [
             series,
-            part.site,
             part.method,
-            str(part.round_number),
             f"{part.share:.1%}",
+            part.site,
+            str(part.round_number),
             "" if math.isnan(part.score) else f"{part.score:.2f}",
             str(path),
         ]
         for series, path, part in parts
     ]
     empty = "no personal parts: your site has taken part in no personalised rounds"
-    return Reply(
-        data,
-        TableText(columns, rows, empty=empty, keep=("method", "own")),
-        [paths["series"] for paths in data],
-    )
+    table = TableText(columns, rows, empty=empty)
+    return Reply(data, table, [paths["series"] for paths in data])
 
 
 @command(app, "export", "personal export 3f2a9c1e0b7d4a65 --network alder/gaze -o mine.safetensors")

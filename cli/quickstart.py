@@ -13,16 +13,14 @@ import csv
 import json
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 from urllib.parse import urlsplit
 
 from cli.frame.options import Option, command, single
-from cli.frame.output import Invocation, Reply, TableText
+from cli.frame.output import Invocation, Reply
 from cli.frame.shell import Shell, program_name
 from site_agent.errors import InvalidInputError
-from site_agent.plain_json import write_json
 
 app = single()
 
@@ -58,29 +56,22 @@ def quickstart(
     sites = [f"site-{chr(ord('a') + index)}" for index in range(site_count)]
     started_s = time.monotonic()
     with Shell(invocation, folder) as shell:
-        result = _face_journey(shell, sites, seed)
+        blinks = _face_journey(shell, sites, seed)
     seconds = round(time.monotonic() - started_s, 1)
-    write_json(folder / "summary.json", result.data)
     lines = [
         "",
-        *result.text,
+        f"The merged and refined model finds {blinks['matched']} of {blinks['true']} blinks "
+        f"({blinks['found']} reported, {blinks['found'] - blinks['matched']} false).",
         f"Everything took {seconds:.0f} s and is in {folder}/.",
         "",
         "Try next:",
         *(f"  {line}" for line in next_lines(folder, shell.endpoint)),
     ]
-    return Reply(result.data | {"seconds": seconds}, lines, [str(folder)])
+    return Reply({"folder": folder, "blinks": blinks, "seconds": seconds}, lines, [str(folder)])
 
 
-@dataclass(frozen=True)
-class _Result:
-    """The result of a journey."""
-
-    data: dict[str, Any]
-    text: Sequence[str | TableText]
-
-
-def _face_journey(shell: Shell, sites: Sequence[str], seed: int) -> _Result:
+def _face_journey(shell: Shell, sites: Sequence[str], seed: int) -> dict[str, int]:
+    """Make the journey, and return how many blinks were drawn, found, and both."""
     from site_agent.datasets.synthetic.sites import SITE_STYLES
 
     # Sites differ in who comes and how the room is lit; the test set is of all kinds.
@@ -127,15 +118,17 @@ def _face_journey(shell: Shell, sites: Sequence[str], seed: int) -> _Result:
     refined = _hold_rounds(shell, sites, "our-lab/eyes")
     shell.run(f"download {refined} -o our-lab/refined.dat", "our-lab")
     shell.title("Evaluate all models on persons nobody trained on")
-    made_by = {"merged.svm": "mwma", "merged.dat": "wba-cascade", "refined.dat": "refined"}
-    files = " ".join(f"our-lab/{name}" for name in made_by)
-    scored = shell.run(f"evaluate {detectors} {landmarks} {files} test/faces.xml --set resamples=0")
+    shell.show(
+        f"evaluate {detectors} our-lab/merged.svm {landmarks} our-lab/merged.dat "
+        "our-lab/refined.dat test/faces.xml --set resamples=0 -o our-lab/scores",
+        "our-lab",
+    )
     shell.title("Find the blinks in the video")
     shell.run(
         "blink our-lab/session.mp4 --detector our-lab/merged.svm --landmarks our-lab/refined.dat "
         "-o our-lab/blinks"
     )
-    return _face_result(shell.folder, scored["items"], made_by)
+    return _compare_blinks(Path("our-lab"))
 
 
 def _register(shell: Shell, sites: Sequence[str]) -> None:
@@ -168,67 +161,6 @@ def _hold_rounds(shell: Shell, sites: Sequence[str], base: str) -> str:
         key = finished["round"]["successor"]
         address = finished["version"]["address"].removeprefix("pool://")
     return address
-
-
-def _face_result(folder: Path, items: Sequence[Any], made_by: dict[str, str]) -> _Result:
-    scored: dict[bool, list[Any]] = {True: [], False: []}
-    for item in items:
-        scored[item["model"].endswith(".svm")].append(item)
-    detectors = _scores(folder, scored[True], made_by, ("recall", "precision"))
-    landmarks = _scores(folder, scored[False], made_by, ("mean_error", "ear_range"))
-    blinks = _compare_blinks(Path("our-lab"))
-    lab = folder / "our-lab"
-    alone = min(entry["score"] for entry in landmarks if entry["made_by"] == "trained")
-    refined = next(entry["score"] for entry in landmarks if entry["made_by"] == "refined")
-    text: list[str | TableText] = [
-        f"The merged and refined model finds {blinks['matched']} of {blinks['true']} blinks "
-        f"({blinks['found']} reported, {blinks['found'] - blinks['matched']} false), and places "
-        f"landmarks with a mean error of {refined:.4f} (the best single site: {alone:.4f}).",
-        "",
-        "On persons that no site has seen (recall and precision: 1 is best):",
-        _score_table(["face detector", "made by", "recall", "precision"], detectors),
-        "",
-        "Mean error in distances between the eyes; EAR range 1: follows the lids fully:",
-        _score_table(["landmark model", "made by", "mean error", "EAR range"], landmarks),
-        "",
-    ]
-    data = {
-        "folder": str(folder),
-        "detectors": detectors,
-        "landmarks": landmarks,
-        "blinks": blinks,
-        "video": str(lab / "session.mp4"),
-        "blink_folder": str(lab / "blinks"),
-        "merged_detector": str(lab / "merged.svm"),
-        "merged_landmarks": str(lab / "merged.dat"),
-        "refined_landmarks": str(lab / "refined.dat"),
-        "test_dataset": str(folder / "test" / "faces.xml"),
-    }
-    return _Result(data, text)
-
-
-def _scores(
-    folder: Path, items: Sequence[Any], made_by: dict[str, str], keys: tuple[str, str]
-) -> list[dict[str, Any]]:
-    """Return two scores of each model, and how it was made."""
-    return [
-        {
-            "name": (name := Path(item["model"]).name),
-            "made_by": made_by.get(name, "trained"),
-            "score": item[keys[0]],
-            "detail": item[keys[1]] or 0.0,
-            "file": str(folder / item["model"]),
-        }
-        for item in items
-    ]
-
-
-def _score_table(columns: list[str], models: Sequence[dict[str, Any]]) -> TableText:
-    rows = [
-        [model["name"], model["made_by"], f"{model['score']:.4f}", f"{model['detail']:.3f}"]
-        for model in models
-    ]
-    return TableText(columns, rows)
 
 
 def _compare_blinks(lab: Path) -> dict[str, int]:

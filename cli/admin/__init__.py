@@ -35,38 +35,36 @@ def ls(
         sites = pool.sites.list()
     return listing(
         sites,
-        ["site", "name", "contact", "since", "state"],
+        ["site", "state", "name", "contact", "since"],
         lambda site: [
             site.name,
+            "suspended" if site.suspended else "",
             site.display_name,
             site.contact,
             f"{site.created_at:%Y-%m-%d}",
-            "suspended" if site.suspended else "",
         ],
-        keep=("state", "name", "contact"),
         empty="no sites yet",
     )
 
 
 def _list_usage(usages: Sequence[SiteUsage]) -> Reply:
-    columns = ["site", "models", "versions", "size", "uploading", "quota"]
-    columns += ["users", "tokens", "last used", "state"]
+    columns = ["site", "state", "size", "quota", "versions", "models", "uploading", "users"]
+    columns += ["tokens", "last used"]
     return listing(
         usages,
         columns,
         lambda usage: [
             usage.site,
-            str(usage.models),
-            str(usage.versions),
+            "suspended" if usage.suspended else "",
             size_words(usage.size_bytes),
-            size_words(usage.uploading_bytes) if usage.uploading_bytes else "",
             "no limit" if usage.quota_bytes is None else size_words(usage.quota_bytes),
+            str(usage.versions),
+            str(usage.models),
+            size_words(usage.uploading_bytes) if usage.uploading_bytes else "",
             str(usage.users),
             str(usage.tokens),
             day(usage.last_used_at) or "never",
-            "suspended" if usage.suspended else "",
         ],
-        keep=("state", "size", "quota", "versions", "models"),
     )
 
 

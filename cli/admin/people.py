@@ -56,16 +56,15 @@ def ls(
 def _list_users(users: Sequence[UserResponse]) -> Reply:
     return listing(
         users,
-        ["user", "role", "name", "e-mail", "since", "state"],
+        ["user", "state", "role", "e-mail", "name", "since"],
         lambda user: [
             f"{user.site}/{user.name}",
-            role_words(user.role, pool_wide=user.pool_wide),
-            user.display_name,
-            user.email,
-            day(user.created_at),
             _user_state(user),
+            role_words(user.role, pool_wide=user.pool_wide),
+            user.email,
+            user.display_name,
+            day(user.created_at),
         ],
-        keep=("state", "role", "e-mail"),
         empty="no users yet; machines have tokens: poolctl admin people ls tokens",
     )
 
@@ -79,18 +78,17 @@ def _user_state(user: UserResponse) -> str:
 def _list_tokens(tokens: Sequence[TokenResponse]) -> Reply:
     return listing(
         tokens,
-        ["id", "token", "role", "user", "made by", "scopes", "state", "last used"],
+        ["id", "token", "state", "role", "user", "last used", "made by", "scopes"],
         lambda token: [
             token.token_id,
             f"{token.site}/{token.name}",
+            _token_state(token),
             role_words(token.role, pool_wide=token.pool_wide),
             token.user or "",
+            day(token.last_used_at) or "never",
             token.made_by or "",
             "all" if token.scopes is None else " ".join(token.scopes) or "none",
-            _token_state(token),
-            day(token.last_used_at) or "never",
         ],
-        keep=("token", "state", "role", "user", "last used"),
         empty="no tokens",
     )
 
@@ -98,16 +96,15 @@ def _list_tokens(tokens: Sequence[TokenResponse]) -> Reply:
 def _list_invitations(invitations: Sequence[InvitationResponse]) -> Reply:
     return listing(
         invitations,
-        ["id", "site", "role", "for", "by", "state"],
+        ["id", "state", "site", "for", "role", "by"],
         lambda invitation: [
             invitation.invitation_id,
-            invitation.site,
-            role_words(invitation.role, pool_wide=invitation.pool_wide),
-            invitation.subject or invitation.email,
-            invitation.made_by or invitation.created_by,
             _invitation_state(invitation),
+            invitation.site,
+            invitation.subject or invitation.email,
+            role_words(invitation.role, pool_wide=invitation.pool_wide),
+            invitation.made_by or invitation.created_by,
         ],
-        keep=("state", "site", "for", "role"),
         empty="no invitations",
     )
 

@@ -221,21 +221,20 @@ def compare(
 def _tables(comparison: CriteriaComparison) -> list[str | TableText]:
     """Return the study's own criterion and those that differ from it; the files have all."""
     effect = f"effect ({CHANGE_UNITS[comparison.measure]})"
-    columns = ["criterion", "trials", "rejected", "CR %", effect, "95 %", "p", "agrees"]
-    keep = (effect, "p", "95 %", "agrees", "CR %", "trials")
+    columns = ["criterion", effect, "95 %", "p", "agrees", "CR %", "trials", "rejected"]
     first, *others = comparison.rows
     differing = [row for row in others if not row.agrees]
     text = f"{len(differing)} of {count_words(len(others), 'other criterion', 'other criteria')}"
     return [
-        TableText(columns, [_row(row) for row in (first, *differing)], keep=keep),
+        TableText(columns, [_row(row) for row in (first, *differing)]),
         f"{text} would change the conclusion, or leave none; criteria.csv lists all",
     ]
 
 
 def _row(row: CriterionRow) -> list[str]:
-    counts = [row.criterion, str(row.n_valid), str(row.n_rejected), f"{row.cr_percent:.1f}"]
+    counts = [f"{row.cr_percent:.1f}", str(row.n_valid), str(row.n_rejected)]
     effect = row.effect
     if effect is None or row.problem:
-        return [*counts, row.problem, "", "", "no"]
+        return [row.criterion, row.problem, "", "", "no", *counts]
     numbers = [f"{effect.estimate:+.3g}", effect.interval, f"{effect.p_value:.3g}"]
-    return [*counts, *numbers, "yes" if row.agrees else "no"]
+    return [row.criterion, *numbers, "yes" if row.agrees else "no", *counts]

@@ -80,14 +80,10 @@ def split(
             report(None, name)
             write_imglab_xml(named, targets[name])
             items.append({"part": name, "dataset": targets[name], **_counts_of(part, group_of)})
-    columns = ["part", "images", "faces", *(["groups"] if group_of else []), "dataset"]
+    columns = ["part", "dataset", "faces", "images", *(["groups"] if group_of else [])]
     rows = [[str(item[column]) for column in columns] for item in items]
     data = {"datasets": datasets, "together": grouping.together, "seed": seed, "items": items}
-    return Reply(
-        data,
-        TableText(columns, rows, keep=("dataset", "faces")),
-        [str(path) for path in targets.values()],
-    )
+    return Reply(data, TableText(columns, rows), [str(path) for path in targets.values()])
 
 
 def _counts_of(part: FaceDataset, group_of: GroupOf | None) -> dict[str, Any]:

@@ -148,16 +148,11 @@ def _findings_table(
             + all_of_them
         )
     rows = [
-        [first.severity, first.file.name, str(first.line or ""), first.text + count_more(group)]
+        [first.severity, first.text + count_more(group), first.file.name, str(first.line or "")]
         for group in kinds
         for first in group[:1]
     ]
-    return TableText(
-        ["severity", "file", "line", "finding"],
-        rows,
-        empty="no problems",
-        keep=("finding", "file", "line"),
-    )
+    return TableText(["severity", "finding", "file", "line"], rows, empty="no problems")
 
 
 def _check_gaze(

@@ -283,4 +283,4 @@ def _table(
         )
     mean = f"mean ({reference.measure.unit})" if reference.measure.unit else "mean"
     columns = ["method", mean, "worst person", "best person", "passes", "against the last row"]
-    return TableText(columns, rows, keep=(mean, "worst person"))
+    return TableText(columns, rows)

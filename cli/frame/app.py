@@ -20,27 +20,8 @@ from typer.core import TyperCommand, TyperGroup
 
 # Plain help pages, the same in a terminal, a pager and a log: typer's drawn pages cost a tenth of a
 # second for loading rich alone, every time.
-def write_panels(command: Any, ctx: Any, formatter: Any) -> None:
-    """Write arguments and options, those of a panel under its title."""
-    panels: dict[str, list[tuple[str, str]]] = {"Arguments": [], "Options": []}
-    for parameter in command.get_params(ctx):
-        record = parameter.get_help_record(ctx)
-        if record is None:
-            continue
-        is_argument = parameter.param_type_name == "argument"
-        title = getattr(parameter, "rich_help_panel", None) or (
-            "Arguments" if is_argument else "Options"
-        )
-        panels.setdefault(title, []).append(record)
-    for title, records in panels.items():
-        if not records:
-            continue
-        with formatter.section(title):
-            formatter.write_dl(records)
-
-
 class PlainCommand(TyperCommand):
-    """A command with its options in panels."""
+    """A command that names itself in the hints of its errors."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         # Most lists are commands 'ls' of a group, so these understand the word, too.
@@ -52,9 +33,6 @@ class PlainCommand(TyperCommand):
             if getattr(error, "ctx", ctx) is None:
                 error.ctx = ctx  # type: ignore[attr-defined]
             raise
-
-    def format_options(self, ctx: Any, formatter: Any) -> None:
-        write_panels(self, ctx, formatter)
 
 
 class PlainGroup(TyperGroup):
@@ -68,10 +46,6 @@ class PlainGroup(TyperGroup):
             if message and "Did you mean" not in message and args:
                 error.message = f"{message.rstrip('.')}. There are {', '.join(self.commands)}"  # type: ignore[attr-defined]
             raise
-
-    def format_options(self, ctx: Any, formatter: Any) -> None:
-        write_panels(self, ctx, formatter)
-        self.format_commands(ctx, formatter)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         panels: dict[str, list[tuple[str, str]]] = {}
@@ -109,7 +83,7 @@ class GroupWithDefault(PlainGroup):
         self._default.format_help_text(ctx, formatter)
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
-        write_panels(self._default, ctx, formatter)
+        self._default.format_options(ctx, formatter)
         self.format_commands(ctx, formatter)
 
     def format_epilog(self, ctx: Any, formatter: Any) -> None:

@@ -94,7 +94,7 @@ T = TypeVar("T")
 
 def _convention(name: str, text: str, metavar: str | None = None) -> Any:
     names = (name, "-q") if name == "--quiet" else (name,)
-    return typer.Option(*names, help=text, metavar=metavar, rich_help_panel="Every command")
+    return typer.Option(*names, help=text, metavar=metavar)
 
 
 @dataclass(frozen=True)
@@ -112,13 +112,12 @@ class Conventions:
 
 @dataclass(frozen=True)
 class TableText:
-    """A small table; `keep` names the columns that a narrow terminal loses last, the best first."""
+    """A small table; a narrow terminal loses the last of its columns first."""
 
     columns: Sequence[str]
     rows: Sequence[Sequence[str]]
     title: str = ""
     empty: str = "nothing"
-    keep: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -150,7 +149,6 @@ def listing(
     columns: Sequence[str],
     row: Callable[[T], Sequence[str]],
     *,
-    keep: Sequence[str] = (),
     empty: str = "nothing",
     verdict: str = "",
 ) -> Reply:
@@ -160,7 +158,7 @@ def listing(
     """
     listed = list(items)
     rows = [list(row(item)) for item in listed]
-    table = TableText(columns, rows, empty=empty, keep=keep)
+    table = TableText(columns, rows, empty=empty)
     text: list[str | TableText] = [verdict, table] if rows else [table]
     return Reply({"items": listed}, text, [row_cells[0] for row_cells in rows])
 
@@ -266,8 +264,7 @@ def _print_part(part: str | TableText) -> None:
         print(fitted(printable(part.title, stream), stream))
     rows = [[" ".join(printable(cell, stream).splitlines()) for cell in row] for row in part.rows]
     headings = [printable(heading, stream) for heading in part.columns]
-    order = [part.columns.index(column) for column in part.keep if column in part.columns]
-    lines, left_out = table_lines(headings, rows, width_of(stream), order)
+    lines, left_out = table_lines(headings, rows, width_of(stream))
     print("\n".join(lines))
     if left_out:
         note = f"not shown: {', '.join(left_out)} (use a wider terminal, or --json)"

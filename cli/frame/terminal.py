@@ -112,26 +112,20 @@ def _wrapped(line: str, width: int) -> str:
 
 
 def table_lines(
-    headings: Sequence[str],
-    rows: Sequence[Sequence[str]],
-    width: int | None,
-    keep: Sequence[int] = (),
-) -> tuple[list[str], list[str]]:
+    headings: Sequence[str], rows: Sequence[Sequence[str]], width: int | None
+) -> tuple[list[str], Sequence[str]]:
     """Return the lines of a table, those of its headings first, and the headings left out.
 
     Where the lines would be longer than `width`, words are wrapped at blanks; where that is not
-    enough, columns are left out, the last first, and those that `keep` numbers after all others,
-    its last first. The first column stays, and so does the second of two.
+    enough, columns are left out, the last first. The first column stays, and so does the second
+    of two.
     """
     cells = [list(headings), *[list(row) for row in rows]]
     kept = list(range(len(headings)))
-    left_out: list[int] = []
-    order = [0, *keep, *(column for column in kept if column not in {0, *keep})]
     while width is not None and len(headings) > 2 and len(kept) > 1:
         if sum(_least(cells, column) for column in kept) + len(_GAP) * (len(kept) - 1) <= width:
             break
-        left_out.append(order.pop())
-        kept.remove(left_out[-1])
+        kept.pop()
     widths = {column: max(len(line[column]) for line in cells) for column in kept}
     if width is not None:
         room = width - len(_GAP) * (len(kept) - 1)
@@ -151,7 +145,7 @@ def table_lines(
             texts = [part[number] if number < len(part) else "" for part in parts]
             padded = (text.ljust(widths[c]) for text, c in zip(texts, kept, strict=True))
             lines.append(_GAP.join(padded).rstrip())
-    return lines, [headings[column] for column in sorted(left_out)]
+    return lines, headings[len(kept) :]
 
 
 def _least(cells: Sequence[Sequence[str]], column: int) -> int:

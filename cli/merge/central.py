@@ -92,9 +92,8 @@ def merges(
         jobs = invocation.first_of(pool.merges.list(state or ""), limit)
     return listing(
         jobs,
-        ["merge", "state", "method", "models", "name", "asked", "result"],
+        ["merge", "state", "name", "result", "method", "models", "asked"],
         _row,
-        keep=("state", "name", "result", "method"),
         empty="no merges found",
     )
 
@@ -151,11 +150,11 @@ def _row(job: MergeJobResponse) -> list[str]:
     return [
         job.merge_id,
         state,
+        f"{job.site}/{job.name}",
+        job.version or "",
         job.recipe["method"]["name"],
         str(len(job.recipe["inputs"])),
-        f"{job.site}/{job.name}",
         f"{job.created_at:%Y-%m-%d %H:%M}",
-        job.version or "",
     ]
 
 

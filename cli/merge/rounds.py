@@ -146,10 +146,8 @@ def ls(
         if round_id:
             return _show(invocation, pool.rounds.get(whole_round(pool, round_id)))
         listed = invocation.first_of(pool.rounds.list(state or ""), limit)
-    columns = ["round", "state", "base", "sites", "until", "age"]
-    return listing(
-        listed, columns, _row, empty="no rounds found", keep=("state", "base", "until", "sites")
-    )
+    columns = ["round", "state", "base", "until", "sites", "age"]
+    return listing(listed, columns, _row, empty="no rounds found")
 
 
 def _show(invocation: Invocation, round_: RoundResponse) -> Reply:
@@ -300,8 +298,8 @@ def _row(round_: RoundResponse) -> list[str]:
         round_.round_id,
         f"{round_.state}, ready" if round_.ready else round_.state,
         round_.base,
-        f"{len(round_.contributions())} of {len(round_.participants)}",
         f"{round_.deadline:%Y-%m-%d %H:%M}",
+        f"{len(round_.contributions())} of {len(round_.participants)}",
         age_words(round_.created_at),
     ]
 

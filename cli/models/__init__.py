@@ -109,10 +109,9 @@ def ls(
     verdict = _verdict(listed, limit)
     # The state is shown where it says something, and the labels are what one filters by.
     states = ["state"] if any(_state(version) != "available" for version in listed) else []
-    keep = ("labels", *states, "kind")
-    columns = ["address", "kind", *states, "labels", "age"]
+    columns = ["address", "labels", *states, "kind", "age"]
     row = partial(_row, with_state=bool(states))
-    return listing(listed, columns, row, keep=keep, empty=empty, verdict=verdict)
+    return listing(listed, columns, row, empty=empty, verdict=verdict)
 
 
 def _verdict(listed: Sequence[ModelVersionResponse], limit: int) -> str:
@@ -158,7 +157,7 @@ def _mergeable(invocation: Invocation, word: str) -> tuple[str, tuple[str, ...]]
 def _row(version: ModelVersionResponse, *, with_state: bool) -> list[str]:
     states = [_state(version)] if with_state else []
     age = age_words(version.created_at)
-    return [version.address, version.kind, *states, _label_words(version), age]
+    return [version.address, _label_words(version), *states, version.kind, age]
 
 
 def _label_words(version: ModelVersionResponse) -> str:

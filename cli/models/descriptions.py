@@ -123,12 +123,11 @@ def show_vocabulary(
     if what == "terms":
         return Reply(vocabulary, _terms_table(vocabulary), [term.code for term in vocabulary.terms])
     table = TableText(
-        ["label", "values", "meaning", "example"],
+        ["label", "meaning", "values", "example"],
         [
-            [label.key, _values(label), label.description, label.example]
+            [label.key, label.description, _values(label), label.example]
             for label in vocabulary.labels
         ],
-        keep=("meaning", "values"),
     )
     return Reply(vocabulary, table, [label.key for label in vocabulary.labels])
 
@@ -139,10 +138,9 @@ def _values(label: CoreLabel) -> str:
 
 def _terms_table(vocabulary: VocabularyResponse) -> TableText:
     return TableText(
-        ["code", "short", "term", "behind =", "meaning"],
+        ["code", "term", "short", "behind =", "meaning"],
         [
-            [term.code, term.shorthand, term.label, term.detail_means, term.description]
+            [term.code, term.label, term.shorthand, term.detail_means, term.description]
             for term in vocabulary.terms
         ],
-        keep=("term", "short", "behind ="),
     )

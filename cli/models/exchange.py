@@ -123,7 +123,7 @@ def import_(
     state = "was there" if version.was_there else f"new, {size_words(version.sent_bytes)} sent"
     cells = [version.source, version.address, "would be sent" if dry_run else state]
     cells.append("yes" if version.signed else "no")
-    table = TableText(["from", "here", "state", "signed"], [cells], keep=("here", "state"))
+    table = TableText(["from", "here", "state", "signed"], [cells])
     return Reply({"imported": not dry_run, "items": [version]}, table, [version.address])
 
 

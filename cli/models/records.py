@@ -55,15 +55,12 @@ def evaluation_table(evaluations: Sequence[EvaluationResponse], empty: str = "")
     """Return a line for each score: site, data, protocol, measure and value."""
     rows = []
     for evaluation in evaluations:
-        first = [
-            evaluation.site,
-            f"{evaluation.dataset} {evaluation.split}".strip(),
-            evaluation.protocol,
-        ]
+        data = f"{evaluation.dataset} {evaluation.split}".strip()
+        last = [data, f"{evaluation.created_at:%Y-%m-%d}", evaluation.protocol]
         for name, score in evaluation.scores.items():
-            rows.append([*first, name, score_words(score), f"{evaluation.created_at:%Y-%m-%d}"])
-    columns = ("measured by", "data", "protocol", "score", "value", "on")
-    return TableText(columns, rows, empty=empty, keep=("score", "value", "data", "on"))
+            rows.append([evaluation.site, name, score_words(score), *last])
+    columns = ("measured by", "score", "value", "data", "on", "protocol")
+    return TableText(columns, rows, empty=empty)
 
 
 # A model's ancestors and descendants, drawn as two trees of text.

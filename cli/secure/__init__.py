@@ -119,12 +119,10 @@ def status(
             shared = f"{len(view.shares)} of {len(view.descriptor.labs)}"
             kind, waiting = view.descriptor.layout.kind, ", ".join(view.waiting)
             rows.append(
-                [view.session[:16], _state(view), kind, shared, waiting, listed.round_id or ""]
+                [view.session[:16], _state(view), waiting, shared, listed.round_id or "", kind]
             )
-    columns = ["session", "phase", "sum", "labs", "waits for", "round"]
-    table = TableText(
-        columns, rows, empty="no sessions found", keep=("phase", "waits for", "labs", "round")
-    )
+    columns = ["session", "phase", "waits for", "labs", "round", "sum"]
+    table = TableText(columns, rows, empty="no sessions found")
     return Reply({"items": items}, table, [item["session"] for item in items])
 
 

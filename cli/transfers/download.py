@@ -139,20 +139,16 @@ def ls(_invocation: Invocation) -> Reply:
     rows = [
         [
             entry.digest[:12],
+            ", ".join(entry.addresses),
             size_words(entry.size_bytes),
             "whole" if entry.complete else "partial",
             time.strftime("%Y-%m-%d %H:%M", time.localtime(entry.last_used_s)),
-            ", ".join(entry.addresses),
         ]
         for entry in entries
     ]
     total = sum(entry.size_bytes for entry in entries)
-    table = TableText(
-        ["digest", "size", "state", "last used", "addresses"],
-        rows,
-        empty="the cache is empty",
-        keep=("addresses", "size", "state"),
-    )
+    columns = ["digest", "addresses", "size", "state", "last used"]
+    table = TableText(columns, rows, empty="the cache is empty")
     data = {"folder": cache.folder, "size_bytes": total, "items": entries}
     footer = f"{count_words(len(entries), 'file')}, {size_words(total)} in {cache.folder}"
     return Reply(data, [table, footer], [entry.digest for entry in entries])

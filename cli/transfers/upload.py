@@ -183,9 +183,8 @@ def uploads(
         open_uploads = invocation.first_of(pool.uploads.list(site), limit)
     return listing(
         open_uploads,
-        ["upload", "to", "file", "size", "state", "begun", "by", "deleted on"],
+        ["upload", "to", "state", "deleted on", "file", "size", "begun", "by"],
         _row,
-        keep=("to", "state", "deleted on", "file", "size"),
         empty="no uploads under way",
     )
 
@@ -199,10 +198,10 @@ def _row(open_upload: OpenUpload) -> list[str]:
     return [
         open_upload.upload_id,
         to,
+        open_upload.state,
+        f"{open_upload.expires_at:%Y-%m-%d %H:%M}",
         open_upload.file_name,
         size_words(open_upload.size_bytes),
-        open_upload.state,
         f"{open_upload.created_at:%Y-%m-%d %H:%M}",
         open_upload.created_by,
-        f"{open_upload.expires_at:%Y-%m-%d %H:%M}",
     ]

@@ -71,9 +71,7 @@ def score_table(evaluation: "SaliencyEvaluation") -> TableText:
     """Return the scores of a network's maps and of the baseline maps."""
     from site_agent.evaluation.saliency import score_rows
 
-    return TableText(
-        SCORE_COLUMNS, score_rows(evaluation), keep=("F1", "recall", "precision", "95 %")
-    )
+    return TableText(SCORE_COLUMNS, score_rows(evaluation))
 
 
 def scores_to_plain(evaluation: "SaliencyEvaluation") -> dict[str, Any]:

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 app = single()
 
 _WITH_INTERVAL = {"recall", "precision", "mean_error"}
+_FIRST_IN_TABLE = {*_WITH_INTERVAL, "ear_range"}
 _NOT_IN_TABLE = {"median_error", "failure_rate_at_10", "auc"}
 _SHORT_NAMES = {
     "failure_rate": "failures",
@@ -318,9 +319,9 @@ def score_tables(models: Sequence[ScoredModel]) -> list[TableText]:
     """Return one table for detectors and one for landmark models, within 100 columns."""
     by_columns: dict[tuple[str, ...], list[list[str]]] = {}
     for model in models:
-        metrics = {
-            name: value for name, value in model.scores.metrics.items() if name not in _NOT_IN_TABLE
-        }
+        shown = [name for name in model.scores.metrics if name not in _NOT_IN_TABLE]
+        shown.sort(key=lambda name: name not in _FIRST_IN_TABLE)
+        metrics = {name: model.scores.metrics[name] for name in shown}
         cells = [
             _cell(value, model.scores.intervals.get(name) if name in _WITH_INTERVAL else None)
             for name, value in metrics.items()
@@ -331,7 +332,6 @@ def score_tables(models: Sequence[ScoredModel]) -> list[TableText]:
         TableText(
             ["model", *[_SHORT_NAMES.get(name, name.replace("_", " ")) for name in names], "faces"],
             rows,
-            keep=("mean error", "recall", "precision", "EAR range", "faces"),
         )
         for names, rows in by_columns.items()
     ]

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 
 _SHOWN = (
+    "worst_person_error_deg",
     "median_error_deg",
     "best_person_error_deg",
-    "worst_person_error_deg",
     "person_range_deg",
     "person_sd_deg",
 )
@@ -96,10 +96,10 @@ def gaze_tables(models: "Sequence[ScoredModel]") -> list[TableText | str]:
         rows.append([model.name, mean, *(f"{metrics[scores.named(name)]:.2f}" for name in _SHOWN)])
     constant, count = every[0].constant_error_deg, len(every[0].persons)
     rows.append(["constant mean gaze", f"{constant:.2f}", "", "", "", "", ""])
-    columns = ["network", "mean error", "median", "best", "worst", "range", "sd"]
+    columns = ["network", "mean error", "worst", "median", "best", "range", "sd"]
     unit = every[0].target.unit
     title = f"{unit}, over {every[0].images} samples; best, worst, range and sd: of the means of "
-    table = TableText(columns, rows, keep=("mean error", "worst"))
+    table = TableText(columns, rows)
     error, name = min(
         (scores.mean_error_deg, scored.name) for scored, scores in zip(models, every, strict=True)
     )

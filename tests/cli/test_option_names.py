@@ -3,6 +3,7 @@
 from collections import defaultdict
 from typing import Any
 
+from cli.frame.output import Conventions
 from tests.cli.test_conventions import ALL_COMMANDS
 
 TEXT, FLAG = "text", "flag"
@@ -38,8 +39,8 @@ def own_options() -> dict[str, dict[str, Any]]:
     options_of: dict[str, dict[str, Any]] = defaultdict(dict)
     for arguments, command in ALL_COMMANDS.items():
         for option in command.params:
-            is_own = option.param_type_name == "option" and option.name != "help"
-            if is_own and option.rich_help_panel != "Every command":
+            is_option = option.param_type_name == "option" and option.name != "help"
+            if is_option and option.name not in Conventions.__dataclass_fields__:
                 options_of[option.opts[0]][arguments] = option
     return options_of
 

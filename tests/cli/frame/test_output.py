@@ -144,12 +144,12 @@ def printed_at(columns: int, reply: Reply, monkeypatch: pytest.MonkeyPatch) -> l
     return lines
 
 
-def test_labels_wrap_and_columns_give_way_by_priority(monkeypatch: pytest.MonkeyPatch) -> None:
-    columns = ["address", "state", "labels", "score"]
-    row = ["pool://site-a/face-68@12", "available", LABELS, "0.0467 [0.0412, 0.0523]"]
-    reply = Reply({}, TableText(columns, [row], keep=("labels", "score")))
+def test_labels_wrap_and_the_last_columns_give_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    columns = ["address", "labels", "score", "state"]
+    row = ["pool://site-a/face-68@12", LABELS, "0.0467 [0.0412, 0.0523]", "available"]
+    reply = Reply({}, TableText(columns, [row]))
     wide = printed_at(80, reply, monkeypatch)
-    assert all(cell in wide[1] for cell in (row[0], row[1], row[3]))
+    assert all(cell in wide[1] for cell in (row[0], row[2], row[3]))
     assert all(word in "\n".join(wide).split() for word in LABELS.split())
     narrow = printed_at(70, reply, monkeypatch)
     assert narrow[0].split() == ["address", "labels", "score"]
