@@ -12,7 +12,7 @@ from aggregators.methods.registry import find_method
 from aggregators.models import StateDict
 from cli.federated import live
 from cli.frame.errors import UsageError
-from cli.frame.existing_files import place_for_model
+from cli.frame.existing_files import require_free
 from cli.frame.options import Argument, ForceOption, Option, command, group
 from cli.frame.output import Invocation, Reply, Report, TableText
 from cli.frame.values import key_value_pairs
@@ -68,8 +68,8 @@ def init(
 
     name_network(architecture)
     description = find_architecture(architecture)
-    with place_for_model(output, force=force) as place:
-        digest = write_model(new_network(architecture, seed), place, format_name="safetensors")
+    require_free(output, force=force)
+    digest = write_model(new_network(architecture, seed), output, format_name="safetensors")
     data = {
         "output": output,
         "architecture": architecture,

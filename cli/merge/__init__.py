@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Annotated
 
 from cli.frame.errors import UsageError
-from cli.frame.existing_files import place_for_model
+from cli.frame.existing_files import require_free
 from cli.frame.options import Argument, command, single
 from cli.frame.output import Invocation, Reply
 from cli.options.merging import MergeHere, MergeOptions, PoolMergeOptions
@@ -100,6 +100,7 @@ def _merge_here(
         raise UsageError("expected METHOD INPUT..., for example: mwma siteA.svm siteB.svm")
     method, *inputs = arguments
     target = choose_target(here.output, here.output_format or find_method(method).output_formats[0])
+    require_free(target, force=here.force)
     plan = plan_merge(
         invocation,
         method,
@@ -109,6 +110,5 @@ def _merge_here(
         options=how.options(),
         despite_withdrawal=version.despite_withdrawal,
     )
-    with place_for_model(target, force=here.force) as path:
-        merged = plan.carry_out(invocation, path, here.output_format)
+    merged = plan.carry_out(invocation, target, here.output_format)
     return merged_reply(invocation, merged, target)

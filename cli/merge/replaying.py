@@ -2,8 +2,6 @@
 
 import json
 from collections.abc import Sequence
-from contextlib import ExitStack
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +9,7 @@ from aggregators import Merged, Recipe, parse_recipe, read_recipe, recipe_path, 
 from aggregators.errors import RecipeError
 from aggregators.methods.networks import state_path
 from cli.frame.errors import InputMissingError, UsageError
-from cli.frame.existing_files import place_for_model
+from cli.frame.existing_files import require_free
 from cli.frame.output import Invocation, Reply
 from cli.options.merging import MergeHere, MergeOptions
 from pool_server.wire.models import ROUND_FILES, SECURE_SUM
@@ -63,38 +61,19 @@ def replay_merge(
             names = _Names(target, plan, sources)
             return _rebuild(invocation, plan, finder, names, force=here.force)
         _require_inputs(invocation, family, recipe.input_digests, despite=despite_withdrawal)
-        with (
-            place_for_model(target, force=here.force) as place,
-            invocation.progress(f"replay {recipe.method.name}") as report,
-        ):
-            merged = replay(recipe, finder.find, place, progress=report)
+        require_free(target, force=here.force)
+        with invocation.progress(f"replay {recipe.method.name}") as report:
+            merged = replay(recipe, finder.find, target, progress=report)
         return merged_reply(invocation, merged, target)
 
 
 def _rebuild(
     invocation: Invocation, plan: RebuildPlan, finder: InputFinder, names: "_Names", *, force: bool
 ) -> Reply:
-    with ExitStack() as stack:
-        # A file left by an earlier call is the same model, and in nobody's way.
-        places = {
-            path: stack.enter_context(place_for_model(path, force=force))
-            for path in map(names.path_of, plan.steps)
-        }
-        report = stack.enter_context(
-            invocation.progress(f"replay {plan.steps[-1].recipe.method.name}")
-        )
-        made = carry_out(
-            plan,
-            finder.find,
-            places[names.target],
-            name_of=lambda step: places[names.path_of(step)],
-            progress=report,
-        )
-    paths = [names.path_of(rebuilt.step) for rebuilt in made]
-    made = [
-        replace(rebuilt, path=path, recipe_file=recipe_path(path))
-        for rebuilt, path in zip(made, paths, strict=True)
-    ]
+    for step in plan.steps:
+        require_free(names.path_of(step), force=force)
+    with invocation.progress(f"replay {plan.steps[-1].recipe.method.name}") as report:
+        made = carry_out(plan, finder.find, names.target, name_of=names.path_of, progress=report)
     reply = merged_reply(invocation, made[-1].merged, names.target)
     return _with_story(reply, plan, made, names)
 

@@ -16,7 +16,7 @@ from aggregators.formats.registry import convert_model
 from aggregators.methods import merge_keys
 from aggregators.models import FhogDetector, ForestEnsemble, Model, ShapePredictor
 from cli.frame import options
-from cli.frame.existing_files import place_for_model, refuse_inputs, require_free
+from cli.frame.existing_files import refuse_inputs, require_free
 from cli.frame.output import Invocation, Reply, TableText
 from site_agent.datasets.part_order import group_of_shape
 from site_agent.pool.sidecars import Sidecars
@@ -62,17 +62,14 @@ def convert(
     file of several forests (wba-final) cannot become a .dat.
     """
     file = invocation.model_file(model)
-    require_free(output, force=True)
     refuse_inputs([output], [file.path], "--output", what="the model")
-    with (
-        place_for_model(output, force=force) as place,
-        invocation.progress(f"convert {model}") as report,
-    ):
+    require_free(output, force=force)
+    with invocation.progress(f"convert {model}") as report:
         content = read_model(file.path)
         name = output_format or _format_of(output, content)
         report(0.5, "convert")
         made = convert_model(content, name, detector_kind=detector_kind, upsampling=upsample)
-        digest = write_model(made, place, format_name=name)
+        digest = write_model(made, output, format_name=name)
     remember_learned_of(file.path, digest)
     for remark in _remarks(content, made, name):
         invocation.warn(remark)

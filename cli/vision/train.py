@@ -1,7 +1,6 @@
 """``poolctl train``: sub-models from a site's own annotated images."""
 
 from dataclasses import dataclass
-from functools import partial
 from typing import Annotated, Any, Literal
 
 from cli.frame.options import Option, command, group
@@ -10,10 +9,8 @@ from cli.frame.settings_options import CommandSettings, SettingsOptions
 from cli.options.data import FacesArgument, ImagesOption, read_joined_faces, reading_from
 from cli.vision import train_networks
 from cli.vision.train_networks import TrainingOptions, plain_record
-from site_agent.datasets.records import dataset_digest
-from site_agent.plain_json import plain
 from site_agent.training.detector_plan import HOG_SVM_DEFAULTS
-from site_agent.training.ert import ErtSettings, settings_for_blinks, train_ert, with_named_parts
+from site_agent.training.ert import ErtSettings, settings_for_blinks, train_ert
 from site_agent.training.hog_svm import train_hog_svm
 from site_agent.training_record import TrainingResult
 from site_agent.wording import size_words
@@ -59,9 +56,8 @@ def hog_svm(
     """
     reading = reading_from(training.images)
     chosen = HOG_SVM_SETTINGS.read(settings)
-    faces = read_joined_faces(datasets, reading)
     target = training.target(datasets[0].stem, ".svm")
-    training.prepare(target, plain(chosen), partial(dataset_digest, faces))
+    faces = read_joined_faces(datasets, reading)
     with invocation.progress("train hog-svm") as report:
         result = train_hog_svm(
             faces, target, chosen, report,
@@ -96,12 +92,10 @@ def ert(
     reading = reading_from(training.images)
     parts = ERT_SETTINGS.read(settings).parts
     same_parts = purpose is None and not parts
+    target = training.target(datasets[0].stem, ".dat")
     faces = read_joined_faces(datasets, reading, same_parts=same_parts)
     count = sum(1 for _ in faces.boxes())
     chosen = ERT_SETTINGS.read(settings, settings_for_blinks(count) if purpose else None)
-    target = training.target(datasets[0].stem, ".dat")
-    named = with_named_parts(faces, chosen)
-    training.prepare(target, plain(named), partial(dataset_digest, faces))
     with invocation.progress("train ert") as report:
         result = train_ert(
             faces, target, chosen, report,

@@ -1,8 +1,7 @@
 """``poolctl train network``: networks from a site's own data."""
 
-import json
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -14,18 +13,17 @@ from cli.frame.settings_options import CommandSettings, SettingsOptions
 from cli.vision.clips import score_table
 from site_agent.datasets.egocentric import open_egocentric
 from site_agent.datasets.gaze.check import open_gaze
-from site_agent.datasets.gaze.records import GazeDataset, join_digests, person_digests
+from site_agent.datasets.gaze.records import GazeDataset
 from site_agent.networks.architectures import find_architecture
 from site_agent.networks.lab_networks import name_network
 from site_agent.networks.views import EYE, View
-from site_agent.plain_json import plain
 from site_agent.training.network_settings import (
     CrossEncoderSettings,
     GazeHeadSettings,
     GazeSettings,
     SaliencySettings,
 )
-from site_agent.training_record import TrainingRecord, TrainingResult, read_training_metadata
+from site_agent.training_record import TrainingRecord, TrainingResult
 from site_agent.wording import count_words, size_words
 
 
@@ -40,19 +38,10 @@ class TrainingOptions:
     despite_findings: DespiteFindingsOption = False
 
     def target(self, data_name: str, suffix: str = ".safetensors") -> Path:
-        """Return the file of the model."""
-        return self.output or Path(f"{data_name}{suffix}")
-
-    def prepare(self, target: Path, settings: Mapping[str, Any], digest: Callable[[], str]) -> None:
-        """Check before hours of training whether the model can be written.
-
-        A file is replaced unasked only by the same training: the same settings and data.
-        """
-        force = self.force
-        record = None if force or not target.is_file() else read_training_metadata(target)
-        if record is not None and record["settings"] == settings:
-            force = record["data"]["digest"] == digest()
-        require_free(target, force=force)
+        """Return the file of the model, which must be free before hours of training."""
+        target = self.output or Path(f"{data_name}{suffix}")
+        require_free(target, force=self.force)
+        return target
 
 
 def plain_record(record: TrainingRecord) -> dict[str, Any]:
@@ -87,10 +76,6 @@ class _Order:
     @property
     def despite_findings(self) -> bool:
         return self.training.despite_findings
-
-    def prepare(self, settings: Mapping[str, Any], digest: Callable[[], str]) -> None:
-        """Do the checks of `TrainingOptions.prepare`."""
-        self.training.prepare(self.target, settings, digest)
 
 
 @command(
@@ -152,8 +137,6 @@ def _train_gaze(order: _Order) -> Reply:
 
     chosen, start, target = order.settings, order.base, order.target
     data = open_gaze_data(order.dataset, gaze.view_of(chosen, start))
-    recorded = gaze.recorded_settings(chosen, start)
-    order.prepare(recorded, lambda: gaze.read_training_data(data, chosen).digest)
     with order.invocation.progress("train gaze") as report:
         result = gaze.train_gaze(
             data, target, chosen, report, base=start, despite_findings=order.despite_findings
@@ -202,8 +185,6 @@ def _train_saliency(order: _Order) -> Reply:
     if not order.dataset.is_dir():
         raise InputMissingError(f"{order.dataset}: no such folder; expected egocentric clips")
     data = open_egocentric(order.dataset)
-    recorded = json.loads(json.dumps(asdict(order.settings)))
-    order.prepare(recorded, lambda: data.digest)
     with order.invocation.progress("train saliency") as report:
         result, scores = train_saliency(
             data, order.target, order.settings, report, despite_findings=order.despite_findings
@@ -222,14 +203,9 @@ def _train_saliency(order: _Order) -> Reply:
 
 
 def _train_cross_encoder(order: _Order) -> Reply:
-    from site_agent.training.cross_encoder import read_frames, train_cross_encoder
+    from site_agent.training.cross_encoder import train_cross_encoder
 
     data, chosen = open_gaze_data(order.dataset), order.settings
-
-    def digest() -> str:
-        return join_digests(person_digests(read_frames(data, chosen)))
-
-    order.prepare(plain(chosen), digest)
     with order.invocation.progress("train cross-encoder") as report:
         result = train_cross_encoder(
             data, order.target, chosen, report, despite_findings=order.despite_findings
@@ -251,11 +227,6 @@ def _train_gaze_head(order: _Order) -> Reply:
 
     data, chosen, base = open_gaze_data(order.dataset), order.settings, order.base
     assert base is not None
-
-    def digest() -> str:
-        return join_digests(person_digests(heads.read_shots(data, chosen).labelled))
-
-    order.prepare(heads.recorded_settings(chosen, base), digest)
     with order.invocation.progress("train gaze-head") as report:
         result = heads.train_gaze_head(
             data, base, order.target, chosen, report, despite_findings=order.despite_findings

@@ -27,7 +27,7 @@ def full_disk(most_bytes: int) -> Iterator[None]:
 
 
 def write_inputs() -> None:
-    for number, name in enumerate(("a.dat", "b.dat", "taken.dat")):
+    for number, name in enumerate(("a.dat", "b.dat")):
         write_model(make_predictor(number), Path(name))
     draw_faces(Path("faces"), 6)
     lines = ["ear", *(f"{value:.3f}" for value in np.full(300, 0.3))]
@@ -37,7 +37,6 @@ def write_inputs() -> None:
 ERT = ("--set=cascade_depth=1", "--set=num_trees_per_cascade_level=2")
 COMMANDS = {
     "new.dat": ("merge", "wba-cascade", "a.dat", "b.dat", "-o", "new.dat"),
-    "taken.dat": ("merge", "wba-cascade", "a.dat", "b.dat", "-o", "taken.dat"),
     "mine.dat": ("train", "ert", "faces/faces.xml", "-o", "mine.dat", *ERT),
     "out": ("blink", "ear.csv", "--frame-rate-hz", 30, "-o", "out"),
     "drawn.mp4": ("dataset", "draw", "video", "drawn.mp4", "--set=seconds=1"),

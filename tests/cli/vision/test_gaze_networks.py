@@ -36,16 +36,16 @@ def network(eyes: Path) -> Path:
     return file
 
 
-def test_a_training_replaces_only_its_own(
+def test_a_training_replaces_a_file_only_when_asked_to(
     eyes: Path, network: Path, tmp_path: Path, poolctl: Run
 ) -> None:
     arguments = ("train", "network", "gaze", eyes, "-o", network, *SHORT)
     made = network.read_bytes()
-    again = poolctl(*arguments)
+    assert poolctl(*arguments, "--json").error["code"] == "file_exists"
+    again = poolctl(*arguments, "--force")
     assert again.code == 0, again.err
     assert "samples of held-out sessions" in again.out
     assert network.read_bytes() == made
-    assert poolctl(*arguments, "--set=seed=1", "--json").error["code"] == "file_exists"
     same = ("--base", network, "--force", "--json")
     assert poolctl(*arguments, *same).error["code"] == "usage", "the base is an input"
     other = ("train", "network", "gaze", eyes, "-o", tmp_path / "a.safetensors", *SHORT, "--json")
