@@ -1,17 +1,16 @@
 """``poolctl agent``: merging and refining with the pool, unattended."""
 
-import signal
 import sys
-import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
-from types import FrameType
 from typing import Annotated
 
 from cli.frame.errors import InputMissingError
 from cli.frame.options import DryRunOption, Option, command, group
 from cli.frame.output import Invocation, Reply, TableText
-from site_agent.agent.agent import AgentPlan, PlannedStep, Stopped, plan_cycle, run_agent
+from cli.live import terminated_as_interrupted
+from site_agent.agent.agent import AgentPlan, PlannedStep, plan_cycle, run_agent
 from site_agent.agent.config import AgentConfig, example_toml, read_config
 from site_agent.agent.workspace import Journal
 
@@ -62,20 +61,11 @@ def run(
         "warning" if conventions.quiet else "info",
         for_people=sys.stdout.isatty() and not conventions.as_json,
     )
-    previous = signal.signal(signal.SIGTERM, _stop)
-    try:
-        report = run_agent(chosen, journal, once=once, profile=invocation.profile, wait=time.sleep)
-    except Stopped:
-        return None
-    finally:
-        signal.signal(signal.SIGTERM, previous)
-    if report.failures:
-        raise report.failures[0][1]
+    with suppress(KeyboardInterrupt), terminated_as_interrupted():
+        report = run_agent(chosen, journal, once=once, profile=invocation.profile)
+        if report.failures:
+            raise report.failures[0][1]
     return None
-
-
-def _stop(_number: int, _frame: FrameType | None) -> None:
-    raise Stopped("SIGTERM")
 
 
 def _read(path: Path) -> AgentConfig:

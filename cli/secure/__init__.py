@@ -1,17 +1,15 @@
 """``poolctl secure``: sums of updates that no server sees or falsifies."""
 
-import signal
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
-from types import FrameType
 from typing import Annotated, Any
 
 from cli.frame import existing_files, options
 from cli.frame.output import Invocation, Reply, TableText
+from cli.live import terminated_as_interrupted
 from cli.secure import charter as charters
 from cli.secure.charter import (
     FolderOption,
@@ -66,31 +64,10 @@ def serve(
     place = party_folder(folder)
     chosen = chosen_charter(place, charter)
     name = party_name(invocation, site)
-    with _stopped_by_signals() as stopping, invocation.pool() as pool:
+    with suppress(KeyboardInterrupt), terminated_as_interrupted(), invocation.pool() as pool:
         server = Server(place, name, chosen.digest, Board(pool.secure))
         invocation.note(f"{name} serves the charter {chosen.terms.name} at {pool.endpoint}")
-        serve_board(server, stop=lambda: bool(stopping), report=invocation.note)
-
-
-@contextmanager
-def _stopped_by_signals() -> Iterator[list[int]]:
-    """Note SIGTERM and Ctrl-C in a list; a second one interrupts."""
-    stopping: list[int] = []
-
-    def stop(number: int, _frame: FrameType | None) -> None:
-        if stopping:
-            raise KeyboardInterrupt
-        stopping.append(number)
-
-    previous = {
-        signal_number: signal.signal(signal_number, stop)
-        for signal_number in (signal.SIGTERM, signal.SIGINT)
-    }
-    try:
-        yield stopping
-    finally:
-        for signal_number, handler in previous.items():
-            signal.signal(signal_number, handler)
+        serve_board(server, report=invocation.note)
 
 
 @options.command(app, "status", "secure status", "secure status 4f1d2c3b4a59")

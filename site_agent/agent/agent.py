@@ -22,10 +22,6 @@ from site_agent.training_record import installed_version
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 30.0, 3600.0
 
 
-class Stopped(BaseException):
-    """The agent was asked to end; raised wherever it is at work, and caught by nobody there."""
-
-
 @dataclass
 class CycleReport:
     """The work of one cycle."""

@@ -21,6 +21,7 @@ from site_agent.secure.session import Fault, Session
 
 _MOST_REASON = 2000
 _SEALING_BYTES = 1000
+_POLL_INTERVAL_S = 1.0
 """More than the encapsulated key and the tag of a sealed share take."""
 
 
@@ -214,16 +215,10 @@ class Server(party.Party):
         return np.zeros(count, dtype=np.uint64)
 
 
-def serve(
-    server: Server,
-    *,
-    poll_seconds: float = 1.0,
-    stop: Callable[[], bool],
-    report: Callable[[str], None],
-) -> None:
+def serve(server: Server, *, report: Callable[[str], None]) -> None:
     """Look at a board again and again and act in all sessions of the server's charter.
 
-    `stop`: Asked before each look. `report`: Gets every change, in one line.
+    `report`: Gets every change, in one line.
     """
     last: dict[str, str] = {}
     ended: set[str] = set()
@@ -233,7 +228,7 @@ def serve(
             last[subject] = state
             report(f"{subject[:16]}: {state}")
 
-    while not stop():
+    while True:
         try:
             for session in [session for session in server.board.sessions() if session not in ended]:
                 try:
@@ -249,4 +244,4 @@ def serve(
         except errors.PoolClientError as error:
             # The pool may be back at the next look.
             say("board", str(error))
-        time.sleep(poll_seconds)
+        time.sleep(_POLL_INTERVAL_S)

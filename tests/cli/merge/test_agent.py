@@ -133,7 +133,7 @@ def test_a_running_agent_is_stopped_in_peace_and_alone_in_its_workspace(lab: Lab
         process.communicate()
     assert process.returncode == 0, err
     last = lines_of(out)[-1]
-    assert (last["event"], last["reason"]) == ("agent_stopped", "SIGTERM")
+    assert (last["event"], last["reason"]) == ("agent_stopped", "interrupted")
     assert err == ""
 
 

@@ -18,7 +18,7 @@ from aggregators.methods.wba import reanchor
 from aggregators.models import ShapePredictor
 from pool_server.wire.data_use import Term
 from pool_server.wire.data_use_rules import today_utc
-from site_agent.agent.agent import Stopped, plan_cycle, run_agent
+from site_agent.agent.agent import plan_cycle, run_agent
 from site_agent.agent.config import read_config
 from site_agent.agent.workspace import SENTENCES
 from site_agent.datasets.gaze.generic_layout import write_samples
@@ -380,10 +380,10 @@ def test_an_outage_is_waited_out(
             if len(waits) == 2:
                 line.cuts_left = 0
             if len(waits) == 4:
-                raise Stopped("enough")
+                raise KeyboardInterrupt
 
         ear = Ear()
-        with pytest.raises(Stopped):
+        with pytest.raises(KeyboardInterrupt):
             run_agent(read_config(lab.write_config()), ear.journal(), wait=wait)
     said = ear.said
     assert len(events(said, "pool_unreachable")) == 2
@@ -391,7 +391,7 @@ def test_an_outage_is_waited_out(
     assert waits[2] <= 0.2
     assert len(events(said, "uploaded")) == 1
     assert said[-1]["event"] == "agent_stopped"
-    assert said[-1]["reason"] == "enough"
+    assert said[-1]["reason"] == "interrupted"
 
 
 def test_detectors_are_merged_as_well(lab: Lab) -> None:

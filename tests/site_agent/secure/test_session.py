@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -142,23 +143,28 @@ class _AwayAtFirst(FolderBoard):
         return super().sessions()
 
 
-def test_a_server_acts_in_all_sessions_of_its_charter(folder: Path) -> None:
+def test_a_server_acts_in_all_sessions_of_its_charter(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     parties = create_parties(folder, labs=3)
     session = parties.open()
     other = create_parties(folder / "other", labs=3, board=parties.board).open()
     lines: list[str] = []
 
-    def stop() -> bool:
-        """Let everybody else act between two looks of the server."""
+    def others_act(_seconds: float) -> None:
+        """Let everybody else act between two looks of the server, which ends with the sum."""
         for name in ("server-1", "server-2"):
             parties.server(name).act(session)
         for name in parties.charter.labs:
             if parties.lab(name).share(session, LAYOUT, parties.numbers(name)):
                 parties.lab(name).visit(session)
-        return any("complete" in line for line in lines)
+        if any("complete" in line for line in lines):
+            raise KeyboardInterrupt
 
     server = parties.server("server-0", _AwayAtFirst(folder / "board"))
-    serve(server, poll_seconds=0, stop=stop, report=lines.append)
+    monkeypatch.setattr("site_agent.secure.server.time", SimpleNamespace(sleep=others_act))
+    with pytest.raises(KeyboardInterrupt):
+        serve(server, report=lines.append)
     assert lines[0] == "board: the board does not answer"
     refused = [line for line in lines if line.startswith(other[:16])]
     assert len(refused) == 1
