@@ -3,7 +3,7 @@
 from typing import Annotated, Any
 
 from cli.frame.errors import UsageError
-from cli.frame.options import Argument, DryRunOption, Option, SiteOption, YesOption, command, group
+from cli.frame.options import Argument, Option, SiteOption, YesOption, command, group
 from cli.frame.output import Invocation, Reply, TableText
 from pool_server.wire.signatures import KeyResponse
 from pool_server.wire.signatures.keys import readable_fingerprint
@@ -98,7 +98,6 @@ def revoke(
     ],
     site: SiteOption = "",
     yes: YesOption = False,
-    dry_run: DryRunOption = False,
 ) -> Reply:
     """Revoke one of your site's keys permanently.
 
@@ -109,11 +108,9 @@ def revoke(
         site_name = site or pool.whoami().site
         chosen = _find(pool.signatures.keys(site_name), key, site_name)
         text = f"key {chosen.key_id[:16]} ({chosen.name}) of {site_name} as {reason}"
-        if dry_run:
-            return Reply({"key": chosen, "revoked": False}, f"would revoke {text}")
         invocation.confirm(f"Revoke {text}?", assume_yes=yes)
         ended = pool.signatures.revoke_key(site_name, chosen.key_id, reason)
-    return Reply({"key": ended, "revoked": True}, f"revoked {text}", [ended.key_id])
+    return Reply({"key": ended}, f"revoked {text}", [ended.key_id])
 
 
 @command(

@@ -4,10 +4,9 @@ import json
 from collections import deque
 from dataclasses import replace
 from datetime import UTC, datetime
-from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
-from cli.frame.options import Argument, LongOption, Option, command, single
+from cli.frame.options import Argument, Option, command, single
 from cli.frame.output import Invocation, Reply, listing
 from cli.frame.values import read_moment
 from site_agent.wording import age_words
@@ -49,7 +48,6 @@ def show_log(
     ] = "",
     since: Annotated[str, Option("Not before: 12h or 30d ago, or a date (UTC).", "SPAN|DATE")] = "",
     limit: Annotated[int, Option("Show at most the newest N.", "N", min=1, max=100_000)] = 50,
-    long: LongOption = False,
 ) -> Reply:
     """List events that concern your site: models downloaded, merged or withdrawn, rounds to join.
 
@@ -75,13 +73,12 @@ def show_log(
             and (earliest is None or event.at >= earliest)
         )
         newest = deque(matching, maxlen=limit)
-    columns = ["id", "kind", "subject", "details", "at" if long else "age"]
-    return listing(newest, columns, partial(_row, long=long), empty="no events")
+    return listing(newest, ["id", "kind", "subject", "details", "age"], _row, empty="no events")
 
 
-def _row(event: "EventResponse", *, long: bool) -> list[str]:
-    moment = f"{event.at:%Y-%m-%d %H:%M}" if long else age_words(event.at)
-    return [str(event.event_id), event.kind, event.subject, _details(event), moment]
+def _row(event: "EventResponse") -> list[str]:
+    details, age = _details(event), age_words(event.at)
+    return [str(event.event_id), event.kind, event.subject, details, age]
 
 
 def _details(event: "EventResponse") -> str:

@@ -6,7 +6,7 @@ that of the same rounds through a pool, bit for bit.
 
 import os
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from aggregators.errors import IncompatibleModelsError, OptionError
+from aggregators.errors import IncompatibleModelsError
 from aggregators.formats import file_digest, read_model, write_model
 from aggregators.methods import merging, refitting
 from aggregators.methods import recipe as recipes
@@ -35,14 +35,6 @@ from site_agent.errors import TrainingDataError
 from site_agent.faces.models import in_threads
 from site_agent.pictures.images import read_image
 from site_agent.work import Progress
-
-
-@dataclass(frozen=True, eq=False)
-class SiteSource:
-    """A site with its faces in memory."""
-
-    name: str
-    site: "LoadedSite"
 
 
 @dataclass(frozen=True)
@@ -97,14 +89,14 @@ def read_base(path: Path | str) -> ShapePredictor:
 
 def refine_sites(
     base_path: Path | str,
-    sources: Sequence[SiteSource],
+    sites: "Mapping[str, LoadedSite]",
     output: Path | str,
     plan: RefinementPlan,
     *,
     base: ShapePredictor | None = None,
     progress: Progress | None = None,
 ) -> RefinedModel:
-    """Refine a model in rounds and write it with its recipe."""
+    """Refine a model in rounds and write it with its recipe; `sites` by name, at least one."""
     base_path, output = Path(base_path), Path(output)
     method = LeafRefit()
     format_name = merging.choose_output_format(method, output, None)
@@ -116,7 +108,7 @@ def refine_sites(
     for number in range(1, plan.rounds + 1):
         report = _report_round(progress, number, plan.rounds)
         with _contribution_folder(plan.keep_in, output.parent) as folder:
-            sent = _contribute(current, sources, plan, number, folder, report=report)
+            sent = _contribute(current, sites, plan, number, folder, report=report)
             current = _combine(current, sent)
         inputs += [recipes.RecipeInput(digest=digest, file_name=path.name) for path, digest in sent]
         kept += [path for path, _ in sent if plan.keep_in is not None]
@@ -132,7 +124,7 @@ def refine_sites(
 
 def _contribute(
     base: ShapePredictor,
-    sources: Sequence[SiteSource],
+    sites: "Mapping[str, LoadedSite]",
     plan: RefinementPlan,
     number: int,
     folder: Path,
@@ -140,20 +132,17 @@ def _contribute(
     report: Progress,
 ) -> list[_Sent]:
     """Write each site's contribution to a round, counted from 1, into a folder."""
-    names = [source.name for source in sources]
-    if len(set(names)) != len(names) or not names:
-        raise OptionError(f"sites must have different names, not {', '.join(names) or 'none'}")
-    paths = [folder / f"{name}.round-{number}{refitting.CONTRIBUTION_SUFFIX}" for name in names]
     settings = plan.settings_of(number)
     sent = []
-    for place, (source, path) in enumerate(zip(sources, paths, strict=True)):
+    for place, (name, site) in enumerate(sites.items()):
 
-        def show(fraction: float, text: str, at: int = place, name: str = source.name) -> None:
-            report((at + fraction) / len(sources), f"{name}: {text}")
+        def show(fraction: float, text: str, at: int = place, name: str = name) -> None:
+            report((at + fraction) / len(sites), f"{name}: {text}")
 
         contribution = refitting.contribute(
-            base, source.site.faces, settings, threads=plan.threads, progress=show
+            base, site.faces, settings, threads=plan.threads, progress=show
         )
+        path = folder / f"{name}.round-{number}{refitting.CONTRIBUTION_SUFFIX}"
         sent.append((path, refitting.write_contribution(contribution, path)))
     return sent
 

@@ -7,11 +7,10 @@ from cli import server
 from cli.admin import people, storage
 from cli.admin.people import day
 from cli.frame.errors import UsageError
-from cli.frame.options import Argument, DryRunOption, Option, YesOption, command, group
+from cli.frame.options import Argument, Option, YesOption, command, group
 from cli.frame.output import Invocation, Reply, listing
 from cli.frame.values import read_size
 from pool_server.wire.people import SiteUsage
-from site_agent.errors import NotFoundError
 from site_agent.wording import size_words
 
 # ``poolctl admin sites``.
@@ -118,7 +117,6 @@ def change(
         Option("Refuse all its tokens, or accept them again.", name="--suspend/--resume"),
     ] = None,
     yes: YesOption = False,
-    dry_run: DryRunOption = False,
 ) -> Reply:
     """Change a site's name or contact (its admins), or its quota (pool admins only).
 
@@ -135,13 +133,6 @@ def change(
         changes["quota_bytes"] = None if quota == "none" else read_size(quota, "--quota")
     if not changes:
         raise UsageError("nothing to change: give --display-name, --contact, --quota or --suspend")
-    if dry_run:
-        with invocation.pool() as pool:
-            if name not in {known.name for known in pool.sites.list()}:
-                raise NotFoundError(
-                    f"the pool shows no site {name}", hint="'poolctl admin sites ls' lists them"
-                )
-        return Reply({"site": name, "would_change": changes}, f"would change site {name}", [name])
     if suspended:
         invocation.confirm(f"Suspend site {name} with all its tokens?", assume_yes=yes)
     with invocation.pool() as pool:

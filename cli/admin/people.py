@@ -6,10 +6,9 @@ from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 
 from cli.frame.errors import UsageError
-from cli.frame.options import Argument, DryRunOption, Option, YesOption, command, group
+from cli.frame.options import Argument, Option, YesOption, command, group
 from cli.frame.output import Invocation, Reply, TableText, listing
 from pool_server.wire.people import SCOPES, InvitationResponse, Role, TokenResponse, UserResponse
-from site_agent.errors import NotFoundError
 from site_agent.pool.profiles import is_this_machine
 from site_agent.pool.storage_connection import address_with_pin
 from site_agent.tasks.model_files import whole_id
@@ -237,7 +236,6 @@ def revoke(
         str, Argument("As 'poolctl admin people ls tokens' or 'ls invitations' shows it.", "ID")
     ],
     yes: YesOption = False,
-    dry_run: DryRunOption = False,
 ) -> Reply:
     """Revoke a token or an invitation permanently.
 
@@ -249,15 +247,12 @@ def revoke(
         key = whole_id(key, known, "token or invitation", "poolctl admin people ls tokens")
         is_invitation = key in invitations
         kind = "invitation" if is_invitation else "token"
-        data = {f"{kind}_id": key, "revoked": not dry_run}
-        if dry_run:
-            return Reply(data, f"would revoke {kind} {key}", [key])
         invocation.confirm(f"Revoke {kind} {key}?", assume_yes=yes)
         if is_invitation:
             pool.invitations.revoke(key)
         else:
             pool.tokens.revoke(key)
-    return Reply(data, f"revoked {kind} {key}", [key])
+    return Reply({f"{kind}_id": key}, f"revoked {kind} {key}", [key])
 
 
 @command(
@@ -287,7 +282,6 @@ def change(
         bool | None, Option("Refuse the user, or accept the user again.", name="--disable/--enable")
     ] = None,
     yes: YesOption = False,
-    dry_run: DryRunOption = False,
 ) -> Reply:
     """Change a user's name, e-mail or role. A lower role limits the user's tokens at once.
 
@@ -306,33 +300,19 @@ def change(
     if disabled:
         if changes:
             raise UsageError("--disable cannot be combined with other changes")
-        return _disable(invocation, user, yes=yes, dry_run=dry_run)
+        return _disable(invocation, user, yes=yes)
     if disabled is not None:
         changes["disabled"] = disabled
     if not changes:
         raise UsageError("nothing to change: give --display-name, --email, --role or --disable")
-    if dry_run:
-        _require_user(invocation, user)
-        return Reply({"user": user, "would_change": changes}, f"would change user {user}", [user])
     with invocation.pool() as pool:
         changed = pool.users.change(site, name, **changes)
     role_text = role_words(changed.role, pool_wide=changed.pool_wide)
     return Reply(changed, f"changed user {user} ({role_text})", [user])
 
 
-def _require_user(invocation: Invocation, user: str) -> None:
-    with invocation.pool() as pool:
-        if user not in {f"{known.site}/{known.name}" for known in pool.users.list()}:
-            raise NotFoundError(
-                f"the pool shows no user {user}", hint="'poolctl admin people ls' lists them"
-            )
-
-
-def _disable(invocation: Invocation, user: str, *, yes: bool, dry_run: bool) -> Reply:
+def _disable(invocation: Invocation, user: str, *, yes: bool) -> Reply:
     site, name = read_user(user)
-    if dry_run:
-        _require_user(invocation, user)
-        return Reply({"user": user, "disabled": False}, f"would disable user {user}", [user])
     invocation.confirm(f"Disable user {user} with all tokens and open invitations?", assume_yes=yes)
     with invocation.pool() as pool:
         changed = pool.users.change(site, name, disabled=True)

@@ -183,7 +183,6 @@ YesOption = Annotated[bool, Option("Do not ask for confirmation.")]
 DryRunOption = Annotated[bool, Option("Show what would be done, and do nothing.")]
 ForceOption = Annotated[bool, Option("Replace an existing file.")]
 LimitOption = Annotated[int, Option("Maximum number of lines.", "N", min=1, max=10_000)]
-LongOption = Annotated[bool, Option("Show more columns; lines may be longer than 100 characters.")]
 LabelOption = Annotated[
     Sequence[str], Option("A label, for example population=infant.", "KEY=VALUE")
 ]

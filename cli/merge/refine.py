@@ -1,7 +1,7 @@
 """``poolctl refine``: fit the leaves of a merged landmark model to the faces of all sites."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,8 +18,8 @@ from site_agent.datasets.records import FaceDataset, face_marks
 from site_agent.datasets.soundness import require_sound
 from site_agent.refinement import (
     CROP_MARGIN,
+    LoadedSite,
     RefinementPlan,
-    SiteSource,
     load_site,
     read_base,
     refine_sites,
@@ -85,22 +85,22 @@ def refine(
     part_names = part_words(parts)
     datasets = [read_face_file(file, read_as) for file in files]
     checks = [require_sound(item, despite_findings=despite_findings) for item in datasets]
-    sources = _sources(invocation, datasets, forest, settings, part_names)
+    sites = _load_sites(invocation, datasets, forest, settings, part_names)
     despite = [fault for check in checks for fault in check.despite]
     started = time.monotonic()
     with invocation.progress("refine") as report:
-        refined = refine_sites(base_file, sources, output, plan, base=forest, progress=report)
+        refined = refine_sites(base_file, sites, output, plan, base=forest, progress=report)
     details = {"despite_findings": ", ".join(despite)} if despite else {}
     remember_learned(refined.digest, {"name": output.name, **face_marks(datasets, details)})
     duration_s = round(time.monotonic() - started, 1)
     size_bytes = output.stat().st_size
-    faces = sum(source.site.faces.face_count for source in sources)
+    faces = sum(site.faces.face_count for site in sites.values())
     data: dict[str, Any] = {
         "output": output,
         "digest": refined.digest,
         "size_bytes": size_bytes,
         "recipe_file": recipe_path(output),
-        "sites": _site_facts(sources),
+        "sites": _site_facts(sites),
         "settings": plan.settings.model_dump(mode="json"),
         "rounds": plan.rounds,
         "despite_findings": despite,
@@ -109,7 +109,7 @@ def refine(
     }
     sent = size_words(sum(path.stat().st_size for path in refined.contributions))
     text = [
-        f"{output}  ({count_words(faces, 'face')} of {count_words(len(sources), 'site')}, "
+        f"{output}  ({count_words(faces, 'face')} of {count_words(len(sites), 'site')}, "
         f"{size_words(size_bytes)}, "
         f"{duration_s} s)",
         f"sha256 {refined.digest}",
@@ -119,14 +119,14 @@ def refine(
     return Reply(data, text, [str(output)])
 
 
-def _sources(
+def _load_sites(
     invocation: Invocation,
     datasets: Sequence[FaceDataset],
     forest: ShapePredictor,
     settings: RefitSettings,
     parts: Sequence[str],
-) -> list[SiteSource]:
-    sources: list[SiteSource] = []
+) -> dict[str, LoadedSite]:
+    sites: dict[str, LoadedSite] = {}
     names: list[str] = []
     for dataset in datasets:
         file = dataset.path or Path("faces")
@@ -146,18 +146,17 @@ def _sources(
             )
         names.append(file.stem)
         copies = names.count(file.stem)
-        name = file.stem if copies == 1 else f"{file.stem}-{copies}"
-        sources.append(SiteSource(name, site))
-    return sources
+        sites[file.stem if copies == 1 else f"{file.stem}-{copies}"] = site
+    return sites
 
 
-def _site_facts(sources: Sequence[SiteSource]) -> list[dict[str, Any]]:
+def _site_facts(sites: Mapping[str, LoadedSite]) -> list[dict[str, Any]]:
     return [
         {
-            "name": source.name,
-            "dataset_digest": source.site.dataset_digest,
-            "faces": source.site.faces.face_count,
-            "left_out": len(source.site.left_out),
+            "name": name,
+            "dataset_digest": site.dataset_digest,
+            "faces": site.faces.face_count,
+            "left_out": len(site.left_out),
         }
-        for source in sources
+        for name, site in sites.items()
     ]

@@ -12,7 +12,6 @@ from cli.frame.errors import UsageError
 from cli.frame.options import (
     Argument,
     DespiteWithdrawalOption,
-    DryRunOption,
     LimitOption,
     Option,
     SiteOption,
@@ -190,7 +189,6 @@ def take_back(
     *,
     site: SiteOption = "",
     yes: YesOption = False,
-    dry_run: DryRunOption = False,
 ) -> Reply:
     """Take your contribution back; the pool deletes it.
 
@@ -199,16 +197,12 @@ def take_back(
     with invocation.pool() as pool:
         round_id = whole_round(pool, round_id)
         site = site or pool.whoami().site
-        if dry_run:
-            round_ = pool.rounds.get(round_id)
-            text = f"would take the contribution of {site} to round {round_id} back"
-            return Reply({"taken_back": False, "round": round_}, text)
         invocation.confirm(
             f"Take the contribution of {site} to round {round_id} back?", assume_yes=yes
         )
         round_ = pool.rounds.take_back(round_id, site)
     text = f"the contribution of {site} to round {round_id} is deleted"
-    return Reply({"taken_back": True, "round": round_}, text, [round_id])
+    return Reply({"round": round_}, text, [round_id])
 
 
 @command(
@@ -263,23 +257,14 @@ def finish(
 
 
 @command(app, "cancel", "rounds cancel 4f1d2c3b4a596877 -y")
-def cancel(
-    invocation: Invocation,
-    round_id: RoundArgument,
-    *,
-    yes: YesOption = False,
-    dry_run: DryRunOption = False,
-) -> Reply:
+def cancel(invocation: Invocation, round_id: RoundArgument, *, yes: YesOption = False) -> Reply:
     """Cancel a round (the site that started it, and admins)."""
     with invocation.pool() as pool:
         round_id = whole_round(pool, round_id)
-        round_ = pool.rounds.get(round_id)
-        if dry_run:
-            return Reply({"cancelled": False, "round": round_}, f"would cancel round {round_id}")
-        there = len(round_.contributions())
+        there = len(pool.rounds.get(round_id).contributions())
         invocation.confirm(f"Cancel round {round_id} with {there} contributions?", assume_yes=yes)
         round_ = pool.rounds.cancel(round_id)
-    return Reply({"cancelled": True, "round": round_}, f"round {round_id} is cancelled", [round_id])
+    return Reply({"round": round_}, f"round {round_id} is cancelled", [round_id])
 
 
 app.add_typer(contributions.app)

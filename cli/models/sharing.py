@@ -178,7 +178,6 @@ def rm(
         bool, options.Option("Delete it although other models were made from it.")
     ] = False,
     yes: options.YesOption = False,
-    dry_run: options.DryRunOption = False,
 ) -> Reply:
     """Delete a version of your own permanently.
 
@@ -189,9 +188,6 @@ def rm(
         raise UsageError(f"{address}: name the version (@...); each is deleted by itself")
     with invocation.pool() as pool:
         version = pool.version(address)
-        if dry_run:
-            data = {"deleted": [], "would_delete": [version.address]}
-            return Reply(data, f"would delete {version.address}")
         invocation.confirm(f"Delete {version.address} permanently?", assume_yes=yes)
         pool.models.delete_version(version.address, force=despite_descendants)
     return Reply({"deleted": [version.address]}, f"deleted {version.address}", [version.address])

@@ -162,7 +162,6 @@ def rm(
     ],
     *,
     yes: options.YesOption = False,
-    dry_run: options.DryRunOption = False,
 ) -> Reply:
     """Remove models from the cache; the pool keeps them."""
     cache = ModelCache()
@@ -171,10 +170,6 @@ def rm(
     entries = list({entry.digest: entry for entry in named}.values())
     total = sum(entry.size_bytes for entry in entries)
     what = f"{count_words(len(entries), 'file')}, {size_words(total)}"
-    digests = [entry.digest for entry in entries]
-    if dry_run:
-        data = {"removed": [], "would_remove": digests, "size_bytes": total}
-        return Reply(data, f"would remove {what}", digests)
     invocation.confirm(f"Remove {what} from {cache.folder}?", assume_yes=yes)
     removed = [entry for entry in entries if cache.remove(entry.digest)]
     for entry in entries:
@@ -182,7 +177,7 @@ def rm(
             invocation.warn(f"{entry.digest[:12]} is in use by another process and was kept")
     freed = sum(entry.size_bytes for entry in removed)
     gone = [entry.digest for entry in removed]
-    data = {"removed": gone, "would_remove": [], "size_bytes": freed}
+    data = {"removed": gone, "size_bytes": freed}
     return Reply(data, f"removed {count_words(len(removed), 'file')}, {size_words(freed)}", gone)
 
 

@@ -16,8 +16,8 @@ JSON has ``time`` (UTC, ISO 8601), ``level`` (``info``, ``warning``, ``error``),
 import contextlib
 import json
 import shutil
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal, TextIO
@@ -76,7 +76,6 @@ class Journal:
     stream: TextIO | None
     least: Level = "info"
     for_people: bool = False
-    clock: Callable[[], datetime] = field(default=lambda: datetime.now(UTC))
     cycle: int = 0
 
     def write(self, event: str, **values: Any) -> None:
@@ -94,7 +93,7 @@ class Journal:
 
     def _json(self, event: str, level: Level, values: dict[str, Any]) -> str:
         line = {
-            "time": _utc(self.clock(), "milliseconds"),
+            "time": _utc(datetime.now(UTC), "milliseconds"),
             "level": level,
             "event": event,
             "cycle": self.cycle,
@@ -110,7 +109,7 @@ class Journal:
         # A name from the pool must not write on the terminal.
         shown = "".join(character if character.isprintable() else " " for character in said)
         mark = "" if level == "info" else f"{level.capitalize()}: "
-        return f"{self.clock().astimezone():%H:%M:%S}  {mark}{shown}"
+        return f"{datetime.now():%H:%M:%S}  {mark}{shown}"
 
 
 def _utc(moment: datetime, precision: str) -> str:

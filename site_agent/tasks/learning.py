@@ -22,14 +22,7 @@ from site_agent.eyeblink.session import AnalysedSession
 from site_agent.eyeblink.session_folder import SessionLabels
 from site_agent.eyeblink.session_reading import read_session
 from site_agent.eyeblink.video.recording import were_given
-from site_agent.refinement import (
-    CROP_MARGIN,
-    RefinementPlan,
-    SiteSource,
-    load_site,
-    read_base,
-    refine_sites,
-)
+from site_agent.refinement import CROP_MARGIN, RefinementPlan, load_site, read_base, refine_sites
 from site_agent.work import Progress, no_progress, part_of
 
 LEAST_OVERLAP = 0.2
@@ -136,8 +129,7 @@ def refine_with(
         margin=CROP_MARGIN + settings.jitter,
     )
     plan = RefinementPlan(settings, rounds)
-    sources = [SiteSource("reviews", site)]
-    refine_sites(base_path, sources, output, plan, base=base, progress=progress)
+    refine_sites(base_path, {"reviews": site}, output, plan, base=base, progress=progress)
 
 
 def _joined(sets: Sequence[FaceDataset], path: Path) -> FaceDataset:

@@ -20,24 +20,17 @@ from site_agent.attacks.receipt.leaf_sums import build_camera, develop, photogra
 from site_agent.datasets.records import FaceDataset
 from site_agent.errors import TrainingDataError
 from site_agent.evaluation.landmarks import evaluate_landmarks
-from site_agent.refinement import (
-    LoadedSite,
-    RefinementPlan,
-    SiteSource,
-    load_site,
-    read_base,
-    refine_sites,
-)
+from site_agent.refinement import LoadedSite, RefinementPlan, load_site, read_base, refine_sites
 from site_agent.training.ert import ErtSettings, train_ert
 
 SETTINGS = RefitSettings(starts=6)
 
 
 @pytest.fixture(scope="module")
-def sources(training_faces: FaceDataset) -> list[SiteSource]:
+def sources(training_faces: FaceDataset) -> dict[str, LoadedSite]:
     """Two sites with half of the faces each."""
     halves = [replace(training_faces, images=training_faces.images[k::2]) for k in range(2)]
-    return [SiteSource(f"site-{k}", load_site(half, 68)) for k, half in enumerate(halves)]
+    return {f"site-{k}": load_site(half, 68) for k, half in enumerate(halves)}
 
 
 def error_of(model: Path, faces: FaceDataset) -> float:
@@ -56,7 +49,10 @@ def test_faces_are_cut_out_with_their_landmarks(training_faces: FaceDataset) -> 
 
 
 def test_refinement_comes_nearer_to_the_sites_faces(
-    sources: list[SiteSource], trained_landmarks: Path, training_faces: FaceDataset, tmp_path: Path
+    sources: dict[str, LoadedSite],
+    trained_landmarks: Path,
+    training_faces: FaceDataset,
+    tmp_path: Path,
 ) -> None:
     # Leaves that are as good as forgotten; the trees still know where to look.
     trained = read_model(trained_landmarks)
@@ -70,7 +66,7 @@ def test_refinement_comes_nearer_to_the_sites_faces(
 
 
 def test_kept_contributions_make_the_same_model_again(
-    sources: list[SiteSource], trained_landmarks: Path, tmp_path: Path
+    sources: dict[str, LoadedSite], trained_landmarks: Path, tmp_path: Path
 ) -> None:
     output, kept = tmp_path / "refined.dat", tmp_path / "sent"
     settings = SETTINGS.model_copy(update={"thin": 10})
@@ -132,15 +128,13 @@ def test_some_landmarks_of_more_can_be_refined(training_faces: FaceDataset) -> N
 
 
 def test_impossible_wishes_are_refused_at_once(
-    sources: list[SiteSource], trained_landmarks: Path, trained_detector: Path, tmp_path: Path
+    sources: dict[str, LoadedSite], trained_landmarks: Path, trained_detector: Path, tmp_path: Path
 ) -> None:
     plan = RefinementPlan(SETTINGS)
     with pytest.raises(ConversionError, match="cannot hold"):
         refine_sites(trained_landmarks, sources, tmp_path / "refined.svm", plan)
     with pytest.raises(OptionError, match="one of the inputs"):
         refine_sites(trained_landmarks, sources, trained_landmarks, plan)
-    with pytest.raises(OptionError, match="different names"):
-        refine_sites(trained_landmarks, sources[:1] * 2, tmp_path / "refined.dat", plan)
     with pytest.raises(FileNotFoundError):
         refine_sites(trained_landmarks, sources, tmp_path / "no" / "refined.dat", plan)
     with pytest.raises(IncompatibleModelsError, match="wba-cascade"):

@@ -18,7 +18,7 @@ from site_agent.datasets.records import FaceDataset
 from site_agent.errors import InvalidInputError, SiteAgentError
 from site_agent.evaluation.detection import evaluate_detector
 from site_agent.evaluation.landmarks import evaluate_landmarks
-from site_agent.refinement import RefinementPlan, SiteSource, load_site, refine_sites
+from site_agent.refinement import RefinementPlan, load_site, refine_sites
 from site_agent.settings import with_values
 from site_agent.studies.engine import Conduct, StudyResults, _digests, hold_study
 from site_agent.studies.faces import plan_runs
@@ -239,7 +239,7 @@ def test_every_model_has_its_line_its_file_and_its_scores(
 def test_refined_models_are_those_of_rounds_through_a_pool(finished: Path, tmp_path: Path) -> None:
     base = finished / "models" / "CASCADE-P1+P2.dat"
     files = {name: finished / "parts" / f"{name}.xml" for name in ("P1", "P2")}
-    sources = [SiteSource(n, load_site(read_imglab_xml(f), 68)) for n, f in files.items()]
+    sources = {n: load_site(read_imglab_xml(f), 68) for n, f in files.items()}
     for thin, name in ((None, "round-2"), (8, "round-2-thinned-to-8")):
         plan = RefinementPlan(RefitSettings(starts=2, thin=thin, seed=5, jitter=0.0), rounds=2)
         refined = refine_sites(base, sources, tmp_path / f"{name}.dat", plan)
