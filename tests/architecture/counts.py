@@ -2,23 +2,14 @@
 
 import ast
 import statistics
-import tokenize
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 
-from tests.architecture.test_english import ROOT, list_sources
+from tests.architecture.test_english import list_sources
+from tests.cli.test_conventions import ALL_COMMANDS
 
 PRODUCT = ("aggregators", "pool_server", "site_agent", "cli", "migrations")
-_CHILD_CALLS = (
-    "subprocess.Popen",
-    "subprocess.run",
-    "ProcessPool",
-    "ProcessPoolExecutor",
-    "get_context",
-    "os.fork",
-    "os.posix_spawn",
-)
 
 
 def main() -> None:
@@ -36,13 +27,11 @@ def main() -> None:
             round(statistics.median(lines[path] for path in product if lines[path])),
         ),
         ("import lines", f"{100 * sum(map(count_import_lines, trees.values())) / total:.1f} %"),
-        ("comment lines", f"{100 * sum(map(count_comment_lines, product)) / total:.1f} %"),
         ("functions over 40 lines", sum(map(count_long_functions, trees.values()))),
         ("deferred imports", sum(map(count_deferred_imports, trees.values()))),
         ("`Any`", sum(map(count_any, trees.values()))),
-        ("commands", count_commands()),
+        ("commands", len(ALL_COMMANDS)),
         ("options used once", count_options_used_once()),
-        ("files that start a child", ", ".join(find_children(product))),
     ]
     print("| measure | count |\n|---|--:|")
     for measure, count in rows:
@@ -56,15 +45,6 @@ def read_lines(path: Path) -> list[str]:
 def count_import_lines(tree: ast.Module) -> int:
     nodes = (node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom))
     return sum((node.end_lineno or node.lineno) - node.lineno + 1 for node in nodes)
-
-
-def count_comment_lines(path: Path) -> int:
-    """Count comments that stand alone in their line."""
-    with path.open("rb") as stream:
-        return sum(
-            token.type == tokenize.COMMENT and token.line.lstrip().startswith("#")
-            for token in tokenize.tokenize(stream.readline)
-        )
 
 
 def list_functions(tree: ast.Module) -> Iterable[ast.FunctionDef | ast.AsyncFunctionDef]:
@@ -92,22 +72,10 @@ def count_any(tree: ast.Module) -> int:
     return sum(isinstance(node, ast.Name) and node.id == "Any" for node in ast.walk(tree))
 
 
-def find_children(paths: Sequence[Path]) -> list[str]:
-    return [
-        str(path.relative_to(ROOT))
-        for path in paths
-        if any(call in path.read_text(encoding="utf-8") for call in _CHILD_CALLS)
-    ]
-
-
-def count_commands() -> int:
-    return sum(1 for _ in list_commands())
-
-
 def count_options_used_once() -> int:
     names = Counter(
         name
-        for command in list_commands()
+        for command in ALL_COMMANDS.values()
         for name in {
             option
             for parameter in command.params
@@ -116,23 +84,6 @@ def count_options_used_once() -> int:
         }
     )
     return sum(count == 1 for count in names.values())
-
-
-def list_commands() -> Iterable[object]:
-    """Yield each command that does something, without the groups that hold it."""
-    import typer.main
-
-    from cli.frame.app import app
-
-    waiting = [typer.main.get_command(app)]
-    while waiting:
-        command = waiting.pop()
-        if hasattr(command, "list_commands"):
-            context = command.make_context("poolctl", [], resilient_parsing=True)
-            names = command.list_commands(context)
-            waiting += filter(None, (command.get_command(context, name) for name in names))
-        else:
-            yield command
 
 
 if __name__ == "__main__":
