@@ -1,16 +1,15 @@
 """``poolctl agent``: merging and refining with the pool, unattended."""
 
 import sys
-from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
 from cli.frame.errors import InputMissingError
-from cli.frame.options import DryRunOption, Option, command, group
-from cli.frame.output import Invocation, Reply, TableText
+from cli.frame.options import Option, command, group
+from cli.frame.output import Invocation, Reply
 from cli.live import terminated_as_interrupted
-from site_agent.agent.agent import AgentPlan, PlannedStep, plan_cycle, run_agent
+from site_agent.agent.agent import run_agent
 from site_agent.agent.config import AgentConfig, example_toml, read_config
 from site_agent.agent.workspace import Journal
 
@@ -29,14 +28,13 @@ def example_settings() -> Reply:
     return Reply({"toml": text}, text.rstrip(), [])
 
 
-@command(app, "run", "agent run --config agent.toml", "agent run --dry-run", "agent run --once")
+@command(app, "run", "agent run --config agent.toml", "agent run --once")
 def run(
     invocation: Invocation,
     *,
     config: _ConfigOption = _DEFAULT_FILE,
     once: Annotated[bool, Option("Run one cycle and exit, for cron.")] = False,
-    dry_run: DryRunOption = False,
-) -> Reply | None:
+) -> None:
     """Keep the merged models of your site up to date, and take part in rounds, until stopped.
 
     Each cycle downloads new sub-models that the configuration subscribes to, merges them with your
@@ -53,8 +51,6 @@ def run(
     Otherwise it is that of the first failure; everything else was still done.
     """
     chosen = _read(config)
-    if dry_run:
-        return _describe_plan(invocation, chosen)
     conventions = invocation.conventions
     journal = Journal(
         sys.stdout,
@@ -65,7 +61,6 @@ def run(
         report = run_agent(chosen, journal, once=once, profile=invocation.profile)
         if report.failures:
             raise report.failures[0][1]
-    return None
 
 
 def _read(path: Path) -> AgentConfig:
@@ -74,31 +69,3 @@ def _read(path: Path) -> AgentConfig:
             f"{path}: no such file; expected settings, as 'poolctl settings agent run' prints"
         )
     return read_config(path)
-
-
-def _describe_plan(invocation: Invocation, config: AgentConfig) -> Reply:
-    plan = plan_cycle(config, profile=invocation.profile)
-    for warning in plan.warnings:
-        invocation.warn(warning)
-    return Reply(plan, _plan_tables(config, plan), list(plan.merges))
-
-
-def _plan_tables(config: AgentConfig, plan: AgentPlan) -> list[str | TableText]:
-    parts: list[str | TableText] = [
-        f"{config.path} is well-formed; {plan.site} at {plan.pool} ({plan.role})"
-    ]
-    for name, steps in plan.merges.items():
-        goal = config.goals[name]
-        place = f"uploaded as {plan.site}/{name}" if goal.upload else "kept here"
-        title = (
-            f"{name}: {goal.method}, {place} if {goal.metric_name} is better by {goal.margin_pct} %"
-        )
-        parts.append(_step_table(steps, "model", title, "no models to merge"))
-    if not config.settings.rounds.data:
-        return [*parts, "takes part in no rounds"]
-    return [*parts, _step_table(plan.rounds, "round", "rounds", "no invitations")]
-
-
-def _step_table(steps: Sequence[PlannedStep], subject: str, title: str, empty: str) -> TableText:
-    rows = [[step.subject, step.action, step.reason] for step in steps]
-    return TableText([subject, "would", "reason"], rows, title, empty)

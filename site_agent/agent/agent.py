@@ -1,16 +1,12 @@
-"""The agent's cycles: one for cron, or one after the other, through outages of the pool.
-
-`plan_cycle` describes the next cycle without downloading, writing or sending anything.
-"""
+"""The agent's cycles: one for cron, or one after the other, through outages of the pool."""
 
 import contextlib
 import random
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from aggregators.errors import AggregatorError
-from site_agent.agent.choosing import choose
 from site_agent.agent.config import AgentConfig
 from site_agent.agent.invitations import RoundsRun
 from site_agent.agent.merging import GoalRun
@@ -163,70 +159,3 @@ class _Agent:
         pause_s = _FIRST_WAIT_S * 2.0 ** min(silent_times - 1, 30)
         # Agents of several sites should not all come back at once.
         return float(min(pause_s, longest_s) * random.uniform(0.8, 1.2))
-
-
-@dataclass(frozen=True)
-class PlannedStep:
-    """One model or round of a cycle."""
-
-    subject: str
-    """Address, or file of the site; of a round its number."""
-    action: str
-    """``merge``, ``fetch and merge``, ``contribute`` or ``leave out``."""
-    reason: str = ""
-
-
-@dataclass(frozen=True)
-class AgentPlan:
-    """The work of the next cycle."""
-
-    site: str
-    pool: str
-    role: str
-    merges: Mapping[str, tuple[PlannedStep, ...]]
-    """Models by the name of their merge."""
-    rounds: tuple[PlannedStep, ...]
-    warnings: tuple[str, ...]
-
-
-def plan_cycle(config: AgentConfig, *, profile: str = "") -> AgentPlan:
-    """Describe the work of the next cycle, as far as the pool's answers show it."""
-    workspace = Workspace(config.workspace)
-    with PoolClient(profile=profile or None, cache=workspace.cache) as pool:
-        who = pool.whoami()
-        context = CycleContext(pool, who.site, workspace, workspace.load(), Journal(None))
-        merges = {name: tuple(_plan_merge(GoalRun(name, goal, context)))
-                  for name, goal in config.goals.items()}  # fmt: skip
-        rounds = config.settings.rounds
-        invitations = RoundsRun(rounds, context).invitations() if rounds.data else []
-    planned = tuple(
-        PlannedStep(
-            invitation.round.round_id,
-            "leave out" if invitation.reason else "contribute",
-            invitation.reason,
-        )
-        for invitation in invitations
-    )
-    warnings = tuple(_warnings(config, who.role))
-    return AgentPlan(who.site, pool.endpoint, who.role, merges, planned, warnings)
-
-
-def _plan_merge(run: GoalRun) -> Iterator[PlannedStep]:
-    run.require_faces()
-    choice = choose(run.goal, run.name, run.context.site, run.pool)
-    for model in choice.inputs:
-        is_here = (
-            model.version is None or run.context.workspace.cache.find(model.digest) is not None
-        )
-        yield PlannedStep(model.name, "merge" if is_here else "fetch and merge")
-    for model in choice.left_out:
-        yield PlannedStep(model.name, "leave out", model.reason)
-
-
-def _warnings(config: AgentConfig, role: str) -> Iterator[str]:
-    is_sending = config.settings.rounds.data or any(goal.upload for goal in config.goals.values())
-    if role == "viewer" and is_sending:
-        yield "the token is a viewer's: it can neither upload nor contribute"
-    for name, goal in config.goals.items():
-        if not goal.own_models and not goal.upload:
-            yield f"{name}: without own models and upload = false, nothing is shared"

@@ -192,8 +192,8 @@ def example_toml() -> str:
     )
     settings = AgentSettings(rounds=RoundSettings(data=("drawn/faces-train.xml",)))
     return (
-        "# The work of this site's agent; try it with: poolctl agent run --dry-run\n"
-        "# Paths are relative to the folder of this file.\n\n"
+        "# The work of this site's agent. Try it with upload = false and data = []: then nothing\n"
+        "# is sent. Paths are relative to the folder of this file.\n\n"
         f"{settings_toml(settings, _LEFT_OUT)}\n"
         "# A merged model that the agent keeps good, uploaded as YOUR-SITE/eyes-merged. There may\n"
         "# be several such tables, or none.\n[merge.eyes-merged]\n\n"

@@ -79,10 +79,6 @@ class GoalRun:
         self.context.save()
         return uploads
 
-    def require_faces(self) -> None:
-        """Require validation faces on which models can be scored."""
-        self._faces  # noqa: B018
-
     @cached_property
     def _faces(self) -> FaceDataset:
         faces = read_faces(Path(self.goal.validation))

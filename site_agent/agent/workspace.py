@@ -46,7 +46,7 @@ SENTENCES: dict[str, str] = {
     "model_refused": "{name}: left out {address}: {reason}",
     "merged": "{name}: merged by {method}, inputs: {inputs}",
     "evaluated": "{name}: {what} {model}: {metric} {value:.4g}",
-    "up_to_date": "{name}: nothing is new; the best {metric} is {value:.4g}",
+    "up_to_date": "{name}: nothing is new",
     "not_better": "{name}: not uploaded: {metric} {value:.4g} is not better by {margin_pct} % than "
     "{best:.4g} of {best_model}",
     "best_changed": "{name}: the best is now {what} {model}, {metric} {value:.4g}: {file}",

@@ -11,22 +11,9 @@ import cli
 import cli.transfers.download
 import site_agent
 from aggregators.errors import AggregatorError
-from cli.frame.errors import ERROR_TABLE, CliError, ExitCode
+from cli.frame.errors import ERROR_TABLE, CliError
 from site_agent.errors import SiteAgentError
 from tests.cli.conftest import Run
-
-PRODUCT_TABLE = {
-    0: "done",
-    1: "unexpected",
-    2: "usage",
-    3: "not_allowed",
-    4: "not_found",
-    5: "integrity",
-    6: "incompatible",
-    7: "conflict",
-    8: "network",
-    130: "interrupted",
-}
 
 
 def leaves(root: type[BaseException]) -> Iterator[type[BaseException]]:
@@ -43,10 +30,6 @@ def load_everything() -> None:
         for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
             if not module.name.endswith("__main__"):
                 import_module(module.name)
-
-
-def test_exit_codes_are_those_of_the_product_table() -> None:
-    assert {int(code): code.name.lower() for code in ExitCode} == PRODUCT_TABLE
 
 
 def test_every_error_has_its_line_in_the_table() -> None:

@@ -4,12 +4,14 @@ import io
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
+from string import Formatter
 from typing import Any
 
 from site_agent.agent.agent import CycleReport, run_agent
 from site_agent.agent.config import read_config
-from site_agent.agent.workspace import Journal
+from site_agent.agent.workspace import SENTENCES, Journal
 from site_agent.datasets.imglab_xml import read_imglab_xml
 from site_agent.pool.cache import ModelCache
 from site_agent.pool.client import ModelQuery, PoolClient
@@ -71,7 +73,12 @@ class Ear(io.StringIO):
         self.on_event = on_event
 
     def write(self, text: str) -> int:
-        self.said.append(json.loads(text))
+        line = json.loads(text)
+        assert tuple(line)[:4] == ("time", "level", "event", "cycle")
+        assert datetime.fromisoformat(line["time"]).tzinfo is not None
+        names = {name for _, name, *_ in Formatter().parse(SENTENCES[line["event"]]) if name}
+        assert names <= line.keys(), "all that its sentence says"
+        self.said.append(line)
         if self.on_event is not None:
             self.on_event(self.said[-1]["event"])
         return len(text)
@@ -128,6 +135,7 @@ class Lab:
         ear = Ear(on_event)
         self.said = ear.said
         report = run_agent(read_config(self.write_config()), ear.journal(), once=True)
+        assert self.pool.tokens["site-a"] not in json.dumps(self.said)
         return report, self.said
 
     def client(self, site: str) -> PoolClient:

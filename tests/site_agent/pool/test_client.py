@@ -233,14 +233,6 @@ def test_errors_are_told_apart(
         client.upload(stranger_file, "site-a/letter")
 
 
-def test_nobody_answers(cache: ModelCache) -> None:
-    with (
-        PoolClient("http://127.0.0.1:9", "token", cache=cache, attempts=2) as nobody,
-        pytest.raises(PoolUnreachableError, match=r"http://127\.0\.0\.1:9"),
-    ):
-        nobody.whoami()
-
-
 class _Script(BaseHTTPRequestHandler):
     """Answers by a list of (status, headers, body); remembers the requests."""
 
