@@ -54,7 +54,7 @@ WORDS = {
     "alternating": "500 of the 500 units of fc1 measure the same",
     "hidden": "20 of the 500 units of fc1 measure the same",
     "decoy": "500 of the 500 units of fc1 answer alike to your samples",
-    "convolutional": "half of the units of fc1 answer to at most",
+    "convolutional": "half of the answers of fc1 come from units that answer to at most",
 }
 
 
@@ -129,9 +129,23 @@ def test_units_that_one_person_moves_alike_pass_and_rows_behind_still_inputs_do_
     assert objection.startswith("40 of the 40 units of 0 measure the same: their weights, by how")
 
 
-def _audit_layer(rows: torch.Tensor, samples: torch.Tensor) -> list[str]:
-    module = torch.nn.Sequential(torch.nn.Linear(rows.shape[1], len(rows), bias=False))
+def test_units_that_seldom_answer_pass_next_to_others_that_do() -> None:
+    """Persons unlike those that trained a network move many of its units now and then."""
+    draw = torch.Generator().manual_seed(0)
+    rows, samples = torch.randn(40, 256, generator=draw), torch.randn(400, 256, generator=draw)
+    seldom = -torch.quantile(samples @ rows.T, 0.99, dim=0)
+    usual = torch.where(torch.arange(40) < 30, seldom, 0.0)
+    assert _audit_layer(rows, samples, usual) == []
+    [objection] = _audit_layer(rows, samples, seldom)
+    assert objection.startswith("half of the answers of 0 come from units that answer to at most 1")
+
+
+def _audit_layer(
+    rows: torch.Tensor, samples: torch.Tensor, bias: torch.Tensor | None = None
+) -> list[str]:
+    module = torch.nn.Sequential(torch.nn.Linear(rows.shape[1], len(rows)))
     module[0].weight = torch.nn.Parameter(rows)
+    module[0].bias = torch.nn.Parameter(torch.zeros(len(rows)) if bias is None else bias)
     inputs = LayerInputs(module)
     inputs.run(module, (samples,))
     return leak_checks._objections_to_layers(inputs, len(samples), ())
