@@ -183,7 +183,7 @@ OPEN_SENTENCE = (
 )
 VERIFIED_SENTENCE = (
     "Nobody who plays fair can read your pictures, nor can the pool and the servers; all other "
-    "labs of the round together could, and some of them read what they would from a sum"
+    "labs of the round together could, and several of them together see the sum of the rest"
 )
 
 
