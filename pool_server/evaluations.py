@@ -63,16 +63,12 @@ def post_evaluation(
         digest=version.digest,
         version_id=version.id,
         site_id=caller.site_id,
-        dataset=request.dataset,
-        dataset_digest=request.dataset_digest,
-        split=request.split,
-        protocol=request.protocol,
-        images=request.images,
+        **request.model_dump(exclude={"model", "faces", "scores"}),
         details={} if request.faces is None else {"faces": request.faces},
         created_by=caller.name,
         token_id=caller.token_id,
         scores=[
-            EvaluationScoreRecord(name=name, value=score.value, low=score.low, high=score.high)
+            EvaluationScoreRecord(name=name, **score.model_dump())
             for name, score in request.scores.items()
         ],
     )

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
-from typing import Annotated, cast
+from typing import Annotated, Any, cast
 
 import anyio
 import anyio.to_thread
@@ -45,11 +45,16 @@ def server_parts(request: Request) -> ServerParts:
     return cast("ServerParts", request.app.state.parts)
 
 
-async def get_parts(request: Request) -> ServerParts:
-    return server_parts(request)
+def of_app(name: str) -> Any:
+    """Return a dependency on an object that `create_app` made for this process."""
+
+    async def find(request: Request) -> Any:
+        return getattr(request.app.state, name)
+
+    return Depends(find)
 
 
-Parts = Annotated[ServerParts, Depends(get_parts)]
+Parts = Annotated[ServerParts, of_app("parts")]
 
 
 async def reading_session(parts: Parts) -> AsyncIterator[Session]:
@@ -148,11 +153,7 @@ class Traffic:
             await asyncio.sleep(LOOK_INTERVAL_S)
 
 
-def traffic_of(request: Request) -> Traffic:
-    return cast("Traffic", request.app.state.traffic)
-
-
-ProcessTraffic = Annotated[Traffic, Depends(traffic_of)]
+ProcessTraffic = Annotated[Traffic, of_app("traffic")]
 
 
 class Readiness:
@@ -190,8 +191,4 @@ class Readiness:
         self._trusted_until_s = time.monotonic() + TRUSTED_S
 
 
-async def readiness(request: Request) -> Readiness:
-    return cast("Readiness", request.app.state.readiness)
-
-
-ProcessReadiness = Annotated[Readiness, Depends(readiness)]
+ProcessReadiness = Annotated[Readiness, of_app("readiness")]

@@ -29,10 +29,6 @@ from pool_server.registry.repository import (
 from pool_server.registry.withdrawal_status import standing_options, successor_options
 
 
-def find_withdrawal(session: Session, version_id: int) -> WithdrawalRecord | None:
-    return session.scalar(select(WithdrawalRecord).where(WithdrawalRecord.version_id == version_id))
-
-
 def find_refusal(session: Session, digests: Collection[str]) -> WithdrawalRecord | None:
     """Return the first withdrawal of any of these files that forbids downloads everywhere."""
     return session.scalar(

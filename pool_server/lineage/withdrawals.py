@@ -21,6 +21,7 @@ models made from it, and the sites that downloaded it or one of those.
 from collections import defaultdict
 
 from fastapi import APIRouter
+from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from pool_server.activity.events import write_events
@@ -85,7 +86,8 @@ def withdraw(
     registry.lock_families(session)
     registry.lock_state(session, version)
     effect = choose_effect(request, version.state)
-    withdrawal = repository.find_withdrawal(session, version.id)
+    of_version = WithdrawalRecord.version_id == version.id
+    withdrawal = session.scalar(select(WithdrawalRecord).where(of_version))
     own_only = _is_own_only(session, caller, version)
     impact = Impact(session, version, own_only=own_only)
     if withdrawal is None:

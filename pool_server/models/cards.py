@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fastapi import APIRouter
-from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from pool_server.database.records import ModelVersionRecord, RecipeRecord
@@ -245,7 +244,7 @@ def replace_card(
     caller.require_upload_to(version.model.site.name)
     require_card(request.text)
     lock_to_correct(session, version, "card")
-    if request.text != read_text(session, version):
+    if request.text != version.card:
         require_resigned(version, request.statement)
         version.card = request.text
         session.flush()
@@ -314,7 +313,7 @@ def describe_card(
     every card.
     """
     described = describe_version(session, version.id, viewing_site(caller))
-    source = text = read_text(session, version)
+    source = text = version.card
     addresses = registry.visible_addresses(session, caller, described.parent_digests)
     parents = {
         digest: addresses.get(digest, f"sha256:{digest}") for digest in described.parent_digests
@@ -353,16 +352,6 @@ def require_card(text: str) -> None:
         cards.read_card(text)
     except ValueError as error:
         raise RefusedError(str(error), code="card_refused") from error
-
-
-def read_text(session: Session, version: ModelVersionRecord) -> str:
-    """Return the card as it was written; empty if nobody wrote one."""
-    if not version.has_card:
-        return ""
-    text = session.scalar(
-        select(ModelVersionRecord.card).where(ModelVersionRecord.id == version.id)
-    )
-    return text or ""
 
 
 def _describe_merge(recipe: Mapping[str, Any], parents: Mapping[str, str]) -> dict[str, Any]:

@@ -9,10 +9,10 @@ import base64
 import time
 from collections import OrderedDict
 from functools import partial
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Any, Literal
 
 import anyio.to_thread
-from fastapi import APIRouter, Depends, Path, Request
+from fastapi import APIRouter, Path
 from sqlalchemy.orm import Session
 from starlette.responses import Response
 
@@ -20,7 +20,7 @@ from pool_server.database.engine import write_with_retry
 from pool_server.database.records import PictureRecord
 from pool_server.errors import FormatRefusedError, MissingError
 from pool_server.http.identity import Caller, SignedIn, needs
-from pool_server.http.session import Parts, ServerParts
+from pool_server.http.session import Parts, ServerParts, of_app
 from pool_server.jobs.check_slots import CheckSlots
 from pool_server.jobs.limited import MEMORY_FACTOR, Limits, run_limited
 from pool_server.registry.repository import bare_versions, find_anywhere
@@ -70,10 +70,6 @@ class Drawings:
             self._failed_until_s.popitem(last=False)
 
 
-async def get_drawings(request: Request) -> Drawings:
-    return cast("Drawings", request.app.state.drawings)
-
-
 @router.get(
     "/pictures/{digest}/{size}",
     summary="Show a picture of a model",
@@ -85,7 +81,7 @@ async def get_drawings(request: Request) -> Drawings:
 async def picture(
     caller: SignedIn,
     parts: Parts,
-    drawings: Annotated[Drawings, Depends(get_drawings)],
+    drawings: Annotated[Drawings, of_app("drawings")],
     digest: Annotated[Digest, Path(description="SHA-256 of the model's file.")],
     size: Annotated[Size, Path(description="`thumb` or `large`.")],
 ) -> Response:

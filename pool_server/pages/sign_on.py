@@ -111,7 +111,8 @@ def _prove(
     def prove(session: Session) -> None:
         user = sign_on.find_user(session, provider, confirmation)
         known = visitor.session
-        if user is None or known is None or user.id != _user_id(session, known.caller.token_id):
+        member = None if known is None else get_token(session, known.caller.token_id).user
+        if known is None or member is None or member is not user:
             raise NotAuthenticatedError(
                 "this account belongs to another person than this session",
                 hint="Log in with the account with which this session began.",
@@ -119,11 +120,6 @@ def _prove(
         browser_sessions.mark_proved(session, known.session_id)
 
     write_with_retry(parts.database, prove)
-
-
-def _user_id(session: Session, token_id: str) -> int | None:
-    user = get_token(session, token_id).user
-    return None if user is None else user.id
 
 
 def _enter(

@@ -169,8 +169,8 @@ def list_sessions(session: Session, caller: identity.Caller) -> Sequence[Browser
     ).all()
 
 
-def end_sessions(session: Session, caller: identity.Caller, session_id: str | None = None) -> int:
-    """End one of the caller's sessions, or all of them, and return the number ended."""
+def end_sessions(session: Session, caller: identity.Caller, session_id: str | None = None) -> None:
+    """End one of the caller's sessions, or all of them."""
     callers_sessions = (
         select(BrowserSessionRecord.id)
         .join(BrowserSessionRecord.token)
@@ -186,7 +186,6 @@ def end_sessions(session: Session, caller: identity.Caller, session_id: str | No
     session.execute(delete(BrowserSessionRecord).where(BrowserSessionRecord.id.in_(ended)))
     if ended:
         record_act(session, caller, "session.end", caller.name, session_ids=list(ended))
-    return len(ended)
 
 
 def _of(caller: identity.Caller) -> ColumnElement[bool]:

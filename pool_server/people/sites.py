@@ -51,88 +51,6 @@ from pool_server.wire.people import (
 )
 
 
-def describe_usage(session: Session, caller: Caller) -> UsageResponse:
-    """Return the usage of the caller's site, or of every site to an admin of the pool."""
-    site_id = None if caller.is_admin else caller.site_id
-    sites = session.scalars(
-        select(SiteRecord).where(_is(SiteRecord.id, site_id)).order_by(SiteRecord.name)
-    ).all()
-    versions = _count_versions(session, site_id)
-    tokens = _count_tokens(session, site_id)
-    users = _count_users(session, site_id)
-    stored = _sum_sizes(session, files_of_sites(), site_id)
-    coming = _sum_sizes(session, files_under_way(), site_id)
-
-    def describe(site: SiteRecord) -> SiteUsage:
-        model_count, version_count = versions.get(site.id, (0, 0))
-        token_count, last_used_at = tokens.get(site.id, (0, None))
-        return SiteUsage(
-            site=site.name,
-            suspended=site.suspended_at is not None,
-            models=model_count,
-            versions=version_count,
-            size_bytes=stored.get(site.id, 0),
-            uploading_bytes=coming.get(site.id, 0),
-            quota_bytes=site.quota_bytes,
-            users=users.get(site.id, 0),
-            tokens=token_count,
-            last_used_at=last_used_at,
-        )
-
-    return UsageResponse(items=[describe(site) for site in sites])
-
-
-def _is(column: Any, site_id: int | None) -> ColumnElement[bool]:
-    condition: ColumnElement[bool] = true() if site_id is None else column == site_id
-    return condition
-
-
-def _count_versions(session: Session, site_id: int | None) -> dict[int, tuple[int, int]]:
-    """Return the numbers of models and of versions, by site."""
-    rows = session.execute(
-        select(
-            ModelRecord.site_id, func.count(ModelVersionRecord.model_id.distinct()), func.count()
-        )
-        .join(ModelVersionRecord.model)
-        .where(_is(ModelRecord.site_id, site_id), ModelVersionRecord.state != "deleted")
-        .group_by(ModelRecord.site_id)
-    )
-    return {site: (models, versions) for site, models, versions in rows}
-
-
-def _count_tokens(session: Session, site_id: int | None) -> dict[int, tuple[int, Any]]:
-    """Return the number of valid tokens and when one was last used, by site."""
-    is_valid = TokenRecord.revoked_at.is_(None) & or_(
-        TokenRecord.expires_at.is_(None), TokenRecord.expires_at > now_utc()
-    )
-    rows = session.execute(
-        select(
-            TokenRecord.site_id, func.count().filter(is_valid), func.max(TokenRecord.last_used_at)
-        )
-        .where(_is(TokenRecord.site_id, site_id))
-        .group_by(TokenRecord.site_id)
-    )
-    return {site: (count, last_used_at) for site, count, last_used_at in rows}
-
-
-def _count_users(session: Session, site_id: int | None) -> dict[int, int]:
-    rows = session.execute(
-        select(UserRecord.site_id, func.count())
-        .where(_is(UserRecord.site_id, site_id), UserRecord.disabled_at.is_(None))
-        .group_by(UserRecord.site_id)
-    )
-    return {site: int(count) for site, count in rows}
-
-
-def _sum_sizes(session: Session, files: Subquery, site_id: int | None) -> dict[int, int]:
-    rows = session.execute(
-        select(files.c.site_id, func.sum(files.c.size_bytes))
-        .where(_is(files.c.site_id, site_id))
-        .group_by(files.c.site_id)
-    )
-    return {site: int(size_bytes) for site, size_bytes in rows}
-
-
 def files_of_sites() -> Subquery:
     """Return (site_id, digest, size_bytes) of each file of a site in the pool, once."""
     published = (
@@ -229,7 +147,7 @@ def pool_version() -> str:
 
 @router.get("/whoami", dependencies=[needs()], summary="Identify the caller")
 def whoami(caller: SignedIn) -> people.IdentityResponse:
-    """Return site, name, role, scopes and expiry of the token sent, and the pool's version."""
+    """Return site, name, role, scopes and expiry of the token sent."""
     return describe(
         people.IdentityResponse,
         caller,
@@ -291,9 +209,53 @@ def change_site(
 
 
 @router.get("/usage", dependencies=[needs("admin")], summary="Show the storage used by sites")
-def usage(caller: SiteAdmin, session: ReadingSession) -> people.UsageResponse:
+def usage(caller: SiteAdmin, session: ReadingSession) -> UsageResponse:
     """Return bytes, versions, users, tokens of your own site; admins of the pool get all sites."""
-    return describe_usage(session, caller)
+    site_id = None if caller.is_admin else caller.site_id
+
+    def is_asked(place: Any) -> ColumnElement[bool]:
+        return true() if site_id is None else place == site_id
+
+    def by_site(place: Any, *columns: Any, where: Sequence[Any] = ()) -> dict[int, Sequence[Any]]:
+        query = select(place, *columns).where(is_asked(place), *where).group_by(place)
+        return {site: values for site, *values in session.execute(query)}
+
+    of_model = ModelVersionRecord.model_id == ModelRecord.id
+    versions = by_site(
+        ModelRecord.site_id,
+        func.count(ModelRecord.id.distinct()),
+        func.count(),
+        where=[of_model, ModelVersionRecord.state != "deleted"],
+    )
+    is_valid = TokenRecord.revoked_at.is_(None) & or_(
+        TokenRecord.expires_at.is_(None), TokenRecord.expires_at > now_utc()
+    )
+    last_use = func.max(TokenRecord.last_used_at)
+    tokens = by_site(TokenRecord.site_id, func.count().filter(is_valid), last_use)
+    users = by_site(UserRecord.site_id, func.count(), where=[UserRecord.disabled_at.is_(None)])
+    stored, coming = (
+        by_site(files.c.site_id, func.sum(files.c.size_bytes))
+        for files in (files_of_sites(), files_under_way())
+    )
+
+    def usage_of(site: SiteRecord) -> SiteUsage:
+        model_count, version_count = versions.get(site.id, (0, 0))
+        token_count, last_used_at = tokens.get(site.id, (0, None))
+        return SiteUsage(
+            site=site.name,
+            suspended=site.suspended_at is not None,
+            models=model_count,
+            versions=version_count,
+            size_bytes=stored.get(site.id, (0,))[0],
+            uploading_bytes=coming.get(site.id, (0,))[0],
+            quota_bytes=site.quota_bytes,
+            users=users.get(site.id, (0,))[0],
+            tokens=token_count,
+            last_used_at=last_used_at,
+        )
+
+    sites = select(SiteRecord).where(is_asked(SiteRecord.id)).order_by(SiteRecord.name)
+    return UsageResponse(items=[usage_of(site) for site in session.scalars(sites)])
 
 
 def describe_site(site: SiteRecord) -> people.SiteResponse:

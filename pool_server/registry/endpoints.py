@@ -50,13 +50,8 @@ def list_models(
     Mergeability is known before any download: with `mergeable_with` or `mergeable_key`,
     `mergeable_by` names the methods that can merge each version with the given model.
     """
-    groups, other_than = _merge_groups(session, caller, query)
-    if any(not group for group in groups):
-        return models.ModelPage(items=[])
     # One more than the page holds, to see whether another page follows.
-    hits = find_versions(
-        session, caller, query, groups, other_than=other_than, limit=query.limit + 1
-    )
+    hits, groups = _find(session, caller, query, query.limit + 1)
     page = hits[: query.limit]
     return models.ModelPage(
         items=responses.describe_versions(
@@ -78,15 +73,8 @@ def list_facets(
 
     Only the newest versions of large listings are counted; `complete` is false then.
     """
-    groups, other_than = _merge_groups(session, caller, query)
-    if any(not group for group in groups):
-        return models.FacetsResponse(
-            counted=0, complete=True, kinds=[], sites=[], states=[], labels={}
-        )
     # One more, to detect further versions.
-    hits = find_versions(
-        session, caller, query, groups, other_than=other_than, limit=MOST_COUNTED + 1
-    )
+    hits, _ = _find(session, caller, query, MOST_COUNTED + 1)
     counted = hits[:MOST_COUNTED]
     return models.FacetsResponse(
         counted=len(counted),
@@ -219,12 +207,12 @@ def _most_frequent(values: Counter[str]) -> list[models.FacetCount]:
     return [models.FacetCount(value=value, count=count) for value, count in ordered[:MOST_VALUES]]
 
 
-def _merge_groups(
-    session: Session, caller: Caller, query: models.ModelFilters
-) -> tuple[list[Sequence[MergeKey]], str | None]:
-    """Return groups of merge keys, all of them to be matched, and a digest to exclude."""
+def _find(
+    session: Session, caller: Caller, query: models.ModelFilters, limit: int
+) -> tuple[Sequence[Hit], list[Sequence[MergeKey]]]:
+    """Return the versions that pass all filters, and the groups of merge keys that all match."""
     groups: list[Sequence[MergeKey]] = []
-    partner: ModelVersionRecord | None = None
+    other_than: str | None = None
     if query.mergeable_with is not None:
         partner = service.find_named(
             session,
@@ -236,7 +224,11 @@ def _merge_groups(
         groups.append(
             [MergeKey(merge_key.method, merge_key.key) for merge_key in partner.merge_keys]
         )
+        # A model is not its own merge partner.
+        other_than = partner.digest
     if keys := read_merge_keys(query):
         groups.append(keys)
-    # A model is not its own merge partner.
-    return groups, None if partner is None else partner.digest
+    if not all(groups):
+        return [], groups
+    hits = find_versions(session, caller, query, groups, other_than=other_than, limit=limit)
+    return hits, groups

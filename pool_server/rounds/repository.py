@@ -45,10 +45,6 @@ def whole_rounds() -> sa.Select[RoundRecord]:
     )
 
 
-def find_round(session: Session, key: str) -> RoundRecord | None:
-    return session.scalar(whole_rounds().where(RoundRecord.key == key))
-
-
 def get_round(session: Session, round_id: int) -> RoundRecord:
     """Return an existing round by its id."""
     return session.scalars(whole_rounds().where(RoundRecord.id == round_id)).one()

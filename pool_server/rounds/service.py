@@ -42,7 +42,7 @@ FEWEST_SUMMED = 3
 
 def get_round(session: Session, caller: Caller, key: str) -> records.RoundRecord:
     """Return a round in which the caller's site takes part, or any for an admin."""
-    round_ = repository.find_round(session, key)
+    round_ = session.scalar(repository.whole_rounds().where(records.RoundRecord.key == key))
     if round_ is None or not (caller.is_admin or takes_part(round_, caller.site)):
         raise errors.MissingError(
             f"the pool has no round {key} that site {caller.site!r} takes part in",

@@ -341,10 +341,6 @@ def _find_inputs(session: Session, upload: UploadRecord, recipe: Recipe) -> dict
     return {
         version.digest: version.size_bytes
         for version in versions
-        if _may_merge(upload.site_id, version)
+        if (version.state == access.AVAILABLE or version.model.site_id == upload.site_id)
+        and "merge" in access.rights_of_site(upload.site_id, version.model)
     }
-
-
-def _may_merge(site_id: int, version: ModelVersionRecord) -> bool:
-    is_there = version.state == access.AVAILABLE or version.model.site_id == site_id
-    return is_there and "merge" in access.rights_of_site(site_id, version.model)
