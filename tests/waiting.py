@@ -4,9 +4,11 @@ import time
 from collections.abc import Callable
 
 
-def wait_until(condition: Callable[[], object], timeout_s: float = 540.0) -> None:
+def wait_until(
+    condition: Callable[[], object], timeout_s: float = 540.0, *, interval_s: float = 0.02
+) -> None:
     """Wait until a condition holds; fail where it hangs, before pytest's limit of 600 s."""
     deadline_s = time.monotonic() + timeout_s
     while not condition():
         assert time.monotonic() < deadline_s, "the condition does not come to hold"
-        time.sleep(0.02)
+        time.sleep(interval_s)

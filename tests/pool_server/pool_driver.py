@@ -3,11 +3,12 @@
 import hashlib
 import itertools
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import httpx
 from sqlalchemy import Executable
@@ -21,6 +22,7 @@ from tests.pool_server.in_process import POOL_URL, AppTransport, PoolTransport, 
 from tests.pool_server.model_files import network_bytes, sha256
 from tests.pool_server.server_process import ServerProcess, put_empty_database, started_process
 
+T = TypeVar("T")
 SMALL_PART_BYTES = 64 * 1024
 # Tests come from one address and are many; those of the limits themselves set others.
 UNHURRIED = {"tries_per_minute": 1_000_000}
@@ -175,6 +177,26 @@ def let_hand_on(owner: httpx.Client, address: str) -> None:
 
 def error_of(response: httpx.Response) -> tuple[int, str]:
     return response.status_code, response.json()["error"]["code"]
+
+
+def pages_of(client: httpx.Client, path: str, **query: Any) -> list[dict[str, Any]]:
+    """Return all pages of a listing."""
+    pages = [client.get(path, params=query).json()]
+    while cursor := pages[-1]["next_cursor"]:
+        pages.append(client.get(path, params={**query, "cursor": cursor}).json())
+    return pages
+
+
+def at_once(*acts: Callable[[], T]) -> list[T]:
+    """Do things at the same moment, and return their results."""
+    together = threading.Barrier(len(acts))
+
+    def do(act: Callable[[], T]) -> T:
+        together.wait()
+        return act()
+
+    with ThreadPoolExecutor(len(acts)) as threads:
+        return list(threads.map(do, acts))
 
 
 @contextmanager

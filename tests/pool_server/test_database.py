@@ -31,6 +31,7 @@ from pool_server.errors import (
     WriteConflictError,
 )
 from pool_server.settings import PoolSettings
+from tests.pool_server.pool_driver import at_once
 from tests.pool_server.postgres_server import PostgresServer, postgres_server
 
 BOTH = ["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)]
@@ -180,14 +181,7 @@ def test_a_database_that_is_not_there_is_named_without_the_password(
 
 
 def test_upgrades_at_once_are_one_upgrade(postgres_settings: PoolSettings) -> None:
-    together = threading.Barrier(4)
-
-    def upgrade() -> tuple[SchemaChange, str | None]:
-        together.wait()
-        return set_up_database(postgres_settings)
-
-    with ThreadPoolExecutor(4) as threads:
-        results = [future.result() for future in [threads.submit(upgrade) for _ in range(4)]]
+    results = at_once(*[lambda: set_up_database(postgres_settings)] * 4)
     assert sorted(str(change.before) for change, _ in results) == [newest_revision()] * 3 + ["None"]
     assert sum(secret is not None for _, secret in results) == 1
 

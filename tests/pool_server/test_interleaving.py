@@ -32,6 +32,7 @@ from pool_server.wire.withdrawals import WithdrawalRequest
 from tests.aggregators.small_models import make_predictor
 from tests.pool_server.conftest import OpenPool
 from tests.pool_server.interleaving import ADMIN, overtaken, wait_for_locks
+from tests.pool_server.merges.merge_driver import recipe_of
 from tests.pool_server.model_files import network_bytes, sha256
 from tests.pool_server.pool_driver import (
     PoolDriver,
@@ -66,12 +67,7 @@ def find(session: Session, name: str, number: int = 1) -> ModelVersionRecord:
 
 
 def merge_of(*digests: str) -> dict[str, Any]:
-    recipe = {
-        "schema": "poolctl-recipe/1",
-        "method": {"name": "wba-cascade", "version": 1},
-        "options": {"step": 1.1},
-        "inputs": [{"digest": digest} for digest in digests],
-    }
+    recipe = recipe_of([], inputs=[{"digest": digest} for digest in digests])
     return {"site": SITE, "name": "merged", "recipe": recipe}
 
 

@@ -3,7 +3,6 @@
 import io
 import json
 import logging
-import time
 from pathlib import Path
 
 import pytest
@@ -11,6 +10,7 @@ import pytest
 from pool_server.logs import prepare_handler
 from pool_server.settings import PoolSettings
 from tests.pool_server.pool_driver import announce, pool_in_process
+from tests.waiting import wait_until
 
 
 @pytest.mark.parametrize("form", ["text", "json"])
@@ -33,7 +33,9 @@ def test_each_line_names_the_request_that_it_was_written_for(tmp_path: Path, for
                 named = {"X-Request-ID": f"mine-{number}"}
                 path = f"/api/v1/uploads/{upload['upload_id']}"
                 assert pool.admin.delete(path, headers=named).status_code == 204
-            wait_for(written, '"DELETE"' if form == "json" else "DELETE /api", 2)
+            # The line of a request is written once its answer is out.
+            deleted = '"DELETE"' if form == "json" else "DELETE /api"
+            wait_until(lambda: written.getvalue().count(deleted) == 2)
         logging.getLogger("pool_server").warning("nobody asked for this")
     finally:
         logging.getLogger("pool_server").removeHandler(handler)
@@ -50,11 +52,3 @@ def test_each_line_names_the_request_that_it_was_written_for(tmp_path: Path, for
         for number, line in enumerate(lost, 1):
             assert f"ERROR pool_server.uploads [mine-{number}] upload " in line
         assert "WARNING pool_server nobody asked" in alone
-
-
-def wait_for(written: io.StringIO, text: str, count: int) -> None:
-    """The line of a request is written once its answer is out."""
-    end = time.monotonic() + 540
-    while written.getvalue().count(text) < count:
-        assert time.monotonic() < end, written.getvalue()
-        time.sleep(0.01)

@@ -34,10 +34,10 @@ from tests.pool_server.test_several_processes import (
     PART_BYTES,
     UP_BYTES_PER_S,
     client_of,
-    complete_until_killed,
     model_file,
     names_in,
 )
+from tests.pool_server.transfers.test_kills import complete_until_killed
 from tests.site_agent.live_pool import UnreliableLine
 from tests.waiting import wait_until
 

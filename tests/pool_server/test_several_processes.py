@@ -27,6 +27,7 @@ from tests.pool_server.model_files import network_bytes, sha256
 from tests.pool_server.pool_driver import (
     PoolDriver,
     announce,
+    at_once,
     complete,
     error_of,
     open_client,
@@ -36,6 +37,7 @@ from tests.pool_server.pool_driver import (
 )
 from tests.pool_server.postgres_server import PostgresServer, postgres_server
 from tests.pool_server.server_process import ServerProcess, child_of
+from tests.pool_server.transfers.test_kills import complete_until_killed
 from tests.site_agent.live_pool import UnreliableLine
 from tests.waiting import wait_until
 
@@ -172,13 +174,6 @@ def test_one_is_killed_while_it_checks_a_file(pair: Pair) -> None:
     assert names_in(other, "check") == ["before", "gaze"]
 
 
-def complete_until_killed(client: httpx.Client, opened: dict[str, Any]) -> None:
-    try:
-        complete(client, opened)
-    except httpx.HTTPError:
-        return
-
-
 @pytest.mark.slow
 def test_the_database_is_killed_in_the_middle_of_an_upload(tmp_path: Path) -> None:
     file = model_file(tmp_path)
@@ -226,27 +221,22 @@ def finish_upload(result: Callable[[float], Any], sender: PoolClient, file: Path
         return int(sender.upload(file, "lab/large").sent_bytes)
 
 
-def at_once(*acts: Callable[[], httpx.Response]) -> list[tuple[int, str]]:
+def ask_at_once(*acts: Callable[[], httpx.Response]) -> list[tuple[int, str]]:
     """Do things at the same moment; gives status and code of each answer."""
-    together = threading.Barrier(len(acts))
-
-    def do(act: Callable[[], httpx.Response]) -> tuple[int, str]:
-        together.wait()
-        answer = act()
-        return (answer.status_code, "") if answer.is_success else error_of(answer)
-
-    with ThreadPoolExecutor(len(acts)) as threads:
-        return sorted(threads.map(do, acts))
+    return sorted(
+        (answer.status_code, "") if answer.is_success else error_of(answer)
+        for answer in at_once(*acts)
+    )
 
 
 def test_second_requests_are_told_that_the_first_won(pool: PoolDriver) -> None:
     """Also when both come at once, to either process."""
     for number in range(2):
         site = {"name": f"race-{number}"}
-        made = at_once(*[lambda site=site: pool.admin.post("/api/v1/sites", json=site)] * 4)
+        made = ask_at_once(*[lambda site=site: pool.admin.post("/api/v1/sites", json=site)] * 4)
         assert made == [(201, "")] + [(409, "site_exists")] * 3
         token = {"site": site["name"], "name": "laptop", "role": "viewer"}
-        made = at_once(*[lambda token=token: pool.admin.post("/api/v1/tokens", json=token)] * 4)
+        made = ask_at_once(*[lambda token=token: pool.admin.post("/api/v1/tokens", json=token)] * 4)
         assert made == [(201, "")] + [(409, "token_exists")] * 3
 
 
@@ -258,7 +248,7 @@ def test_two_admins_cannot_revoke_one_another(open_pool: OpenPool, tmp_path: Pat
             fields = {"site": "admin", "name": f"admin-{number}", "role": "admin"}
             made = one.post("/api/v1/tokens", json={**fields, "pool_wide": True}).json()
             other, other_id = pool.client(made["secret"]), made["token_id"]
-            answers = at_once(
+            answers = ask_at_once(
                 partial(one.delete, f"/api/v1/tokens/{other_id}"),
                 partial(other.delete, f"/api/v1/tokens/{one_id}"),
             )

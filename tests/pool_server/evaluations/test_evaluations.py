@@ -13,7 +13,7 @@ from pool_server.database.records import SiteRecord
 from pool_server.http.identity import Caller
 from pool_server.wire.evaluations import MatrixQuery
 from tests.pool_server.model_files import detector_bytes
-from tests.pool_server.pool_driver import PoolDriver, error_of, pool_in_process, upload
+from tests.pool_server.pool_driver import PoolDriver, error_of, pages_of, pool_in_process, upload
 from tests.pool_server.statements import recorded_statements
 
 HERE, THERE = "ab" * 32, "cd" * 32
@@ -71,18 +71,11 @@ def test_the_newest_of_the_same_measurement_counts(pool: PoolDriver) -> None:
         ["recall"],
         ["recall"],
     ]
-    paged = pages(home, address, {"limit": 2})
+    paged = pages_of(home, address, limit=2)
     assert [len(page["items"]) for page in paged] == [2, 1]
     (row,) = matrix(home, model="eval-a/again@1")["rows"]
     # The last evaluation has no recall: the one before it still counts for that.
     assert sorted(cell["value"] for cell in row["cells"]) == [0.2, 0.3, 0.4]
-
-
-def pages(client: httpx.Client, address: str, query: dict[str, Any]) -> list[dict[str, Any]]:
-    result = [client.get(address, params=query).json()]
-    while cursor := result[-1]["next_cursor"]:
-        result.append(client.get(address, params={**query, "cursor": cursor}).json())
-    return result
 
 
 @pytest.mark.both_databases
@@ -117,9 +110,7 @@ def test_the_matrix_is_models_by_sites(pool: PoolDriver) -> None:
     )
     assert error_of(refused) == (422, "invalid_request")
     assert "dataset_digest" in refused.json()["error"]["message"]
-    one_by_one = pages(
-        other, "/api/v1/evaluations", {"score": "recall", "model": models, "limit": 1}
-    )
+    one_by_one = pages_of(other, "/api/v1/evaluations", score="recall", model=models, limit=1)
     assert [len(page["rows"]) for page in one_by_one] == [1, 1]
 
 

@@ -14,7 +14,7 @@ import pytest
 from fastapi import FastAPI
 from starlette.types import Message
 
-from pool_server.app import create_app, create_first_admin
+from pool_server.app import create_app
 from pool_server.http import middleware
 from pool_server.settings import PoolSettings
 from tests.pool_server.people.sites.test_permissions import routes_of
@@ -46,13 +46,11 @@ class Answer:
 
 
 @pytest.fixture(scope="module")
-def secret_and_app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, FastAPI]]:
+def app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FastAPI]:
     settings = PoolSettings(data_folder=tmp_path_factory.mktemp("bodies"))
     put_empty_database(settings)
-    secret = create_first_admin(settings)
-    assert secret is not None
     app = create_app(settings)
-    yield secret, app
+    yield app
     app.state.parts.database.close()
 
 
@@ -106,9 +104,8 @@ def every_request(app: FastAPI) -> Iterator[tuple[str, str]]:
 
 
 def test_little_is_read_from_unknown_senders_on_every_route(
-    secret_and_app: tuple[str, FastAPI], monkeypatch: pytest.MonkeyPatch
+    app: FastAPI, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    _, app = secret_and_app
     # Bytes drained after a refusal are kept nowhere; the next test looks at memory.
     monkeypatch.setattr(middleware, "DRAIN_BYTES", 0)
 
@@ -125,10 +122,7 @@ def test_little_is_read_from_unknown_senders_on_every_route(
     assert asyncio.run(ask_all()) == []
 
 
-def test_memory_is_bounded_whatever_unknown_senders_send(
-    secret_and_app: tuple[str, FastAPI],
-) -> None:
-    _, app = secret_and_app
+def test_memory_is_bounded_whatever_unknown_senders_send(app: FastAPI) -> None:
     chunk = CHUNK * 64
 
     async def peak_of(method: str, path: str, kind: str) -> int:
@@ -152,22 +146,8 @@ def test_memory_is_bounded_whatever_unknown_senders_send(
     assert {request: peak for request, peak in peaks.items() if peak > 8 << 20} == {}
 
 
-def test_known_senders_may_send_more(secret_and_app: tuple[str, FastAPI]) -> None:
-    secret, app = secret_and_app
-    body = b"[" + b"1," * 50_000 + b"1]"
-
-    def status_with(token: str) -> int:
-        headers = {"content-type": "application/json", "authorization": f"Bearer {token}"}
-        path = "/api/v1/sites"
-        return asyncio.run(ask(app, "POST", path, headers, chunk=body, sent_bytes=0)).status
-
-    assert status_with(secret) == 422
-    assert status_with(secret + "x") == 413
-
-
 @pytest.mark.parametrize("count", [500, pytest.param(10_000, marks=pytest.mark.slow)])
-def test_paths_add_no_labels(secret_and_app: tuple[str, FastAPI], count: int) -> None:
-    _, app = secret_and_app
+def test_paths_add_no_labels(app: FastAPI, count: int) -> None:
     begins = ("/json/models", "/api/v1/models", "/models", "/static", "/pictures", "/x", "/rounds")
 
     async def ask_all() -> None:
@@ -190,8 +170,7 @@ def test_true_is_no_number(embedded_pool: PoolDriver) -> None:
     assert "found true, expected a number" in answer.text
 
 
-def test_redirects_name_no_host(secret_and_app: tuple[str, FastAPI]) -> None:
-    _, app = secret_and_app
+def test_redirects_name_no_host(app: FastAPI) -> None:
     headers = {"host": "evil.example"}
     answer = asyncio.run(ask(app, "GET", "/models/", headers, chunk=b"", sent_bytes=0))
     assert answer.status == 307

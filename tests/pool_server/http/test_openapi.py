@@ -28,20 +28,14 @@ def operations(schema: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, Any
             yield path, method, operation
 
 
-def test_every_operation_is_described(schema: dict[str, Any]) -> None:
+def test_operations_are_described_with_their_refusals_in_the_one_form(
+    schema: dict[str, Any],
+) -> None:
     for path, method, operation in operations(schema):
         assert operation["summary"], (method, path)
         assert operation["description"], (method, path)
-
-
-def test_every_parameter_is_described(schema: dict[str, Any]) -> None:
-    for path, method, operation in operations(schema):
         for parameter in operation.get("parameters", []):
             assert parameter["description"], (method, path, parameter["name"])
-
-
-def test_every_refusal_is_documented_in_the_one_form(schema: dict[str, Any]) -> None:
-    for path, method, operation in operations(schema):
         responses = operation["responses"]
         assert {"401", "403", "404", "409", "422", "500"} <= set(responses), (method, path)
         for status, response in responses.items():

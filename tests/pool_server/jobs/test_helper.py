@@ -1,11 +1,9 @@
 """The process that forks for each file: it comes back, it serves many, it ends with the server."""
 
 import os
-import resource
 import signal
 import subprocess
 import sys
-import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
@@ -24,8 +22,10 @@ from pool_server.jobs.limited import (
     run_limited,
 )
 from tests.conftest import PROJECT_ROOT
+from tests.pool_server.http.test_connections import descriptor_limit
 from tests.pool_server.merges.merge_driver import landmark_bytes
 from tests.pool_server.model_files import detector_bytes
+from tests.waiting import wait_until
 
 CHECK = "pool_server.transfers.checking"
 LIMITS = Limits(4 * 1024**3, 60)
@@ -74,19 +74,12 @@ def test_many_threads_at_once_each_get_their_own_answer(tmp_path: Path, model_fi
 
 @pytest.mark.slow
 def test_a_server_with_many_files_open_checks_as_well(model_file: Path) -> None:
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if hard != resource.RLIM_INFINITY and hard < 2000:
-        pytest.skip(f"only {hard} files may be open here")
-    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 2000), hard))
     HELPER.close()
-    try:
-        with ExitStack() as stack:
-            for _ in range(1100):
-                stack.enter_context(Path(os.devnull).open("rb"))
-            assert check(model_file)["accepted"]
-    finally:
-        HELPER.close()
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    with descriptor_limit(2000), ExitStack() as stack:
+        stack.callback(HELPER.close)
+        for _ in range(1100):
+            stack.enter_context(Path(os.devnull).open("rb"))
+        assert check(model_file)["accepted"]
 
 
 def test_a_program_that_is_not_on_the_list_is_not_run(model_file: Path) -> None:
@@ -197,7 +190,4 @@ time.sleep(60)
         helper = int(server.stdout.readline())
         assert b"hidden-word" not in Path(f"/proc/{helper}/environ").read_bytes()
         server.kill()
-    end = time.monotonic() + 540
-    while Path(f"/proc/{helper}").exists():
-        assert time.monotonic() < end, "the helper outlives its server"
-        time.sleep(0.05)
+    wait_until(lambda: not Path(f"/proc/{helper}").exists())

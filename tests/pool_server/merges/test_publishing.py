@@ -20,8 +20,7 @@ from tests.pool_server.rounds.round_driver import (
     SITES,
     ask_to_finish,
     base_model,
-    contribute,
-    contribution_bytes,
+    contribute_all,
     finish,
     show,
     start_round,
@@ -99,9 +98,7 @@ def test_the_result_of_a_round_is_signed_by_its_site_afterwards(
         register(member, first, KEY)
         upload_signed(member, f"{first}/refined", KEY, bytes(encode_model(base)))
         key = start_round(pool, f"{first}/refined@1", (first, second))["round_id"]
-        for site, seed in ((first, 20), (second, 21)):
-            content = contribution_bytes(base, seed)
-            assert contribute(pool.member(site), key, site, content).status_code == 201
+        contribute_all(pool, key, base, (first, second))
         assert finish(member, key, f"{first}/refined").status_code == 200
         address = f"/api/v1/models/{first}/refined/versions/2"
         version = pool.member(second).get(address).json()
@@ -187,9 +184,7 @@ def test_a_round_is_not_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, s
     with pool_in_process(tmp_path) as pool:
         base, address = upload_base(pool, "base")
         key = start_round(pool, address, SITES[:2])["round_id"]
-        for seed, site in enumerate(SITES[:2], start=20):
-            content = contribution_bytes(base, seed)
-            assert contribute(pool.member(site), key, site, content).status_code == 201
+        contribute_all(pool, key, base, SITES[:2])
         ada = join(pool, SITES[0], "ada")
         after(monkeypatch, HOLDERS[step], step, lambda: revoke(pool))
         asked = ask_to_finish(ada, key, f"{SITES[0]}/refined").json()

@@ -40,6 +40,7 @@ from tests.pool_server.pool_driver import (
 )
 from tests.pool_server.postgres_server import PostgresServer
 from tests.pool_server.swift_server import S3Server
+from tests.pool_server.transfers.test_recipes import recipe_for
 
 CONTENT = network_bytes(50_000, seed=7)  # several parts
 API = "/api/v1"
@@ -59,14 +60,8 @@ def filled(open_pool: OpenPool, tmp_path_factory: pytest.TempPathFactory) -> Ite
         member = pool.member("ops-a")
         gaze = upload(member, "ops-a/gaze", CONTENT, labels={"population": "infant"})
         face = upload(member, "ops-a/face", bytes(encode_model(make_predictor(3))))
-        recipe = {
-            "schema": "poolctl-recipe/1",
-            "method": {"name": "fedavg", "version": 1},
-            "options": {},
-            "inputs": [{"digest": gaze["digest"]}],
-        }
         merged = network_bytes(11)
-        recipe["output"] = {"digest": sha256(merged), "format": "safetensors"}
+        recipe = recipe_for(merged, gaze["digest"])
         upload(pool.member("ops-b"), "ops-b/merged", merged, recipe=recipe)
         assert face["version"] == 1
         yield pool

@@ -16,12 +16,7 @@ from pool_server.operations.maintenance import login_link
 from tests.pool_server.merges.merge_driver import ask, landmark_bytes, recipe_of, wait_for
 from tests.pool_server.model_files import detector_bytes, network_bytes
 from tests.pool_server.pool_driver import PoolDriver, upload
-from tests.pool_server.rounds.round_driver import (
-    contribute,
-    contribution_bytes,
-    start_round,
-    upload_base,
-)
+from tests.pool_server.rounds.round_driver import contribute_all, start_round, upload_base
 from tests.waiting import wait_until
 
 api = pytest.importorskip("playwright.sync_api")
@@ -325,9 +320,7 @@ def test_a_round_is_seen_through(filled: PoolDriver, open_page: Open) -> None:
     page = open_page(filled.secret("web-b", "contributor"))
     page.goto(f"/rounds/{started['round_id']}")
     assert "poolctl rounds contribute" in page.inner_text("main")
-    for number, site in enumerate(("web-b", "web-e", "web-f")):
-        content = contribution_bytes(base, number)
-        assert contribute(filled.member(site), started["round_id"], site, content).is_success
+    contribute_all(filled, started["round_id"], base, ("web-b", "web-e", "web-f"))
     page.reload()
     assert "The round can be finished" in page.inner_text("main")
     page.fill("#site", "web-b")

@@ -46,19 +46,12 @@ def test_a_page_is_whole_and_names_no_other_host(pool: PoolDriver) -> None:
     assert all(link.startswith(("/", "#")) for link in balance.links)
     for link in filter(lambda address: not address.startswith("#"), balance.links):
         assert pool.client(None).get(link).status_code == 200
+    assert f"poolctl auth login {pool.url}" in answer.text
+    assert "poolctl upload" in answer.text
+    assert "<b>c" not in pool.client(None).get("/", headers={"Host": "a<b>c"}).text
     assert "<script>" not in answer.text
     assert "style=" not in answer.text
     assert "unsafe-" not in answer.headers["content-security-policy"]
-
-
-def test_the_first_page_says_what_to_type_next(pool: PoolDriver) -> None:
-    text = pool.client(None).get("/").text
-    assert f"poolctl auth login {pool.url}" in text
-    assert "poolctl upload" in text
-
-
-def test_a_strange_host_header_writes_no_html(pool: PoolDriver) -> None:
-    assert "<b>c" not in pool.client(None).get("/", headers={"Host": "a<b>c"}).text
 
 
 def luminance(colour: str) -> float:
@@ -153,8 +146,3 @@ def test_a_name_may_be_typed_with_its_site(pool: PoolDriver) -> None:
     fields = {"name": "pages-named/eyes", "file_name": "a.svm", "size_bytes": "9"}
     answer = browser.post("/uploads", fields | {"digest": "ab" * 32}, form_on="/account")
     assert answer.json()["upload_id"], answer.text
-
-
-def test_a_session_to_end_is_named_by_its_age(pool: PoolDriver) -> None:
-    browser = member_browser(pool, "pages-worded")
-    assert "the session that began <time" in browser.get("/account").text

@@ -1,5 +1,6 @@
 """Short functions for sites' acts in a round, with invented but valid contributions."""
 
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -56,24 +57,22 @@ def contribution_bytes(
     return encode_contribution(LeafContribution(**(fields | changed)))
 
 
+def ask_for_round(
+    client: httpx.Client, base: str, sites: Iterable[str] = SITES, **fields: Any
+) -> httpx.Response:
+    """Ask for a round of one day, except for `fields`."""
+    deadline = (datetime.now(UTC) + timedelta(days=1)).isoformat()
+    request = {"base": base, "sites": list(sites), "deadline": deadline, **fields}
+    return client.post("/api/v1/rounds", json=request)
+
+
 def start_round(
-    pool: PoolDriver,
-    base: str,
-    sites: tuple[str, ...] = SITES,
-    *,
-    lasting: timedelta = timedelta(days=1),
-    **fields: Any,
+    pool: PoolDriver, base: str, sites: tuple[str, ...] = SITES, **fields: Any
 ) -> dict[str, Any]:
     """Start a round as the first of its sites."""
     for site in sites:
         pool.secret(site, "contributor")
-    request = {
-        "base": base,
-        "sites": list(sites),
-        "deadline": (datetime.now(UTC) + lasting).isoformat(),
-        **fields,
-    }
-    answer = pool.member(sites[0]).post("/api/v1/rounds", json=request)
+    answer = ask_for_round(pool.member(sites[0]), base, sites, **fields)
     assert answer.status_code == 201, answer.text
     return answer.json()
 
@@ -111,6 +110,16 @@ def contribute(
     send_parts(client, announced.json(), content)
     upload_id = announced.json()["upload_id"]
     return client.post(f"/api/v1/rounds/{key}/contributions/uploads/{upload_id}/complete")
+
+
+def contribute_all(
+    pool: PoolDriver, key: str, base: ShapePredictor, sites: tuple[str, ...] = SITES, seed: int = 20
+) -> list[bytes]:
+    """Contribute for each site; gives the files."""
+    contents = [contribution_bytes(base, seed + number) for number in range(len(sites))]
+    for site, content in zip(sites, contents, strict=True):
+        assert contribute(pool.member(site), key, site, content).status_code == 201
+    return contents
 
 
 def combine(folder: Path, base: ShapePredictor, contributions: list[bytes]) -> tuple[Path, Merged]:

@@ -2,8 +2,9 @@
 
 import signal
 import threading
-from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime, timedelta
+from contextlib import suppress
+from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +18,14 @@ from pool_server.merges import running
 from pool_server.settings import PoolSettings
 from tests.pool_server.merges.merge_driver import OVER, wait_for
 from tests.pool_server.model_files import sha256
-from tests.pool_server.pool_driver import PoolDriver, error_of, open_client, pool_process
+from tests.pool_server.pool_driver import PoolDriver, at_once, error_of, open_client, pool_process
 from tests.pool_server.rounds.round_driver import (
     SITES,
+    ask_for_round,
     ask_to_finish,
     combine,
     contribute,
+    contribute_all,
     contribution_bytes,
     finish,
     pass_deadline,
@@ -42,15 +45,6 @@ def base(pool: PoolDriver) -> tuple[ShapePredictor, str]:
     labels = {"population": "infant", "images": "9"}
     assert pool.member(SITES[0]).put(path, json={"labels": labels}).status_code == 200
     return base
-
-
-def contribute_all(
-    pool: PoolDriver, key: str, base: ShapePredictor, sites: tuple[str, ...] = SITES
-) -> list[bytes]:
-    contents = [contribution_bytes(base, seed) for seed in range(20, 20 + len(sites))]
-    for site, content in zip(sites, contents, strict=True):
-        assert contribute(pool.member(site), key, site, content).status_code == 201
-    return contents
 
 
 @pytest.mark.both_shapes
@@ -161,9 +155,7 @@ def test_a_round_may_ask_for_others_on_behalf_of_all_its_sites(
     content = contribution_bytes(base[0], 1)
     assert contribute(client, key, SITES[0], content, least_others=1).is_success
     assert show(client, key)["participants"][0]["contribution"]["least_others"] == 2
-    request = {"base": base[1], "sites": [*SITES], "least_others": 3}
-    request["deadline"] = (datetime.now(UTC) + timedelta(hours=1)).isoformat()
-    refused = client.post("/api/v1/rounds", json=request)
+    refused = ask_for_round(client, base[1], least_others=3)
     assert "combined with 3 others, but the round has 3 sites" in refused.text
 
 
@@ -206,19 +198,6 @@ def test_silent_sites_are_left_out(pool: PoolDriver, base: tuple[ShapePredictor,
     assert states(show(client, key))["round-c"] == "late"
 
 
-def test_a_round_with_one_contribution_expires(
-    pool: PoolDriver, base: tuple[ShapePredictor, str]
-) -> None:
-    key = start_round(pool, base[1])["round_id"]
-    client = pool.member(SITES[0])
-    contribute(client, key, SITES[0], contribution_bytes(base[0], 22))
-    pass_deadline(pool.settings, key)
-    assert show(client, key)["state"] == "expired"
-    listed = client.get("/api/v1/rounds", params={"state": "expired"}).json()["items"]
-    assert key in {round_["round_id"] for round_ in listed}
-    assert error_of(finish(client, key, "round-a/nothing")) == (409, "round_closed")
-
-
 @pytest.mark.parametrize("reason", ["data-error", "consent-withdrawn"])
 def test_a_round_on_a_withdrawn_base_goes_on_only_when_asked_for(
     pool: PoolDriver, base: tuple[ShapePredictor, str], reason: str
@@ -251,12 +230,8 @@ def test_two_finish_at_once(pool: PoolDriver, base: tuple[ShapePredictor, str]) 
     key = start_round(pool, base[1], rounds=2)["round_id"]
     contribute_all(pool, key, base[0])
 
-    def finish_as(site: str) -> tuple[int, Any]:
-        answer = finish(pool.member(site), key, f"{site}/raced")
-        return answer.status_code, answer.json()
-
-    with ThreadPoolExecutor(3) as workers:
-        answers = list(workers.map(finish_as, SITES))
+    acts = [partial(finish, pool.member(site), key, f"{site}/raced") for site in SITES]
+    answers = [(answer.status_code, answer.json()) for answer in at_once(*acts)]
     ended = show(pool.admin, key)
     assert answers == [(200, ended)] * 3
     listed = pool.admin.get("/api/v1/models", params={"name": "raced"}).json()["items"]
@@ -324,9 +299,7 @@ def test_killed_while_the_result_is_published(tmp_path: Path, moment: str) -> No
             base, address = upload_base(driver, "base")
             key = start_round(driver, address, SITES[:2], rounds=2)["round_id"]
             token = driver.secret(SITES[0], "contributor")
-            contents = [contribution_bytes(base, seed) for seed in (1, 2)]
-            for site, content in zip(SITES, contents, strict=False):
-                assert contribute(driver.member(site), key, site, content).status_code == 201
+            contents = contribute_all(driver, key, base, SITES[:2])
             digest = combine(tmp_path, base, contents)[1].digest
         thread = threading.Thread(target=finish_until_killed, args=(url, token, key))
         thread.start()
@@ -353,8 +326,5 @@ def test_killed_while_the_result_is_published(tmp_path: Path, moment: str) -> No
 
 
 def finish_until_killed(url: str, token: str, key: str) -> None:
-    with open_client(url, token) as client:
-        try:
-            finish(client, key, ADDRESS)
-        except httpx.HTTPError:
-            return
+    with suppress(httpx.HTTPError), open_client(url, token) as client:
+        finish(client, key, ADDRESS)

@@ -2,7 +2,6 @@
 
 from contextlib import ExitStack
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from aggregators.models import StateDict
 from pool_server.operations.maintenance import collect_garbage, open_pool_offline
 from pool_server.storage import open_storage
 from tests.aggregators.methods.networks.small_rounds import class_statistics, make_state_dict
+from tests.pool_server.merges.merge_driver import ask, recipe_of
 from tests.pool_server.model_files import sha256
 from tests.pool_server.pool_driver import PoolDriver, announce, error_of
 from tests.pool_server.rounds.network_driver import TRAINING, network_contribution, upload_network
@@ -76,6 +76,7 @@ def test_options_belong_to_the_method_or_the_training(
         ({"method": "fedadam", "options": {"beta1": 1}}, "option 'beta1'"),
         ({"method": "wba-cascade"}, "no round can be held with method"),
         ({"method": "leaf-refit"}, "of kind network"),
+        ({"method": "trimmed-mean", "options": {"trim": 0.2}}, "needs at least 5 sites"),
     ]:
         refused = client.post("/api/v1/rounds", json=request | fields)
         assert error_of(refused) == (422, "round_refused"), fields
@@ -139,21 +140,6 @@ def test_the_pool_combines_as_merge_does(
     assert ended["result_digest"] == sha256(bytes(encode_model(merged.model)))  # type: ignore[arg-type]
     state = None if merged.state is None else sha256(encode_input(merged.state))
     assert ended["state_digest"] == state
-
-
-def test_too_few_sites_for_a_method_are_refused_before_anybody_trains(
-    pool: PoolDriver, base: tuple[StateDict, str]
-) -> None:
-    request = {
-        "base": base[1],
-        "sites": list(SITES),
-        "deadline": (datetime.now(UTC) + timedelta(days=1)).isoformat(),
-        "method": "trimmed-mean",
-        "options": {"trim": 0.2},
-    }
-    refused = pool.member(SITES[0]).post("/api/v1/rounds", json=request)
-    assert error_of(refused) == (422, "round_refused")
-    assert "needs at least 5 sites" in refused.json()["error"]["message"]
 
 
 def test_no_site_has_more_than_three_times_the_usual_weight(
@@ -247,12 +233,10 @@ def test_nobody_gets_a_state(pool: PoolDriver, base: tuple[StateDict, str], tmp_
     ended = finish(client, key, f"{SITES[0]}/hidden-state").json()
     content = read_content(pool, ended["state_digest"], tmp_path).read_bytes()
     assert sha256(content) == ended["state_digest"]
-    recipe = {
-        "schema": "poolctl-recipe/1",
-        "method": {"name": "fedavgm", "version": METHODS["fedavgm"].version},
-        "inputs": [{"digest": ended["base_digest"]}, {"digest": ended["state_digest"]}],
-    }
-    asked = client.post("/api/v1/merges", json={"site": SITES[0], "name": "x", "recipe": recipe})
+    method = {"name": "fedavgm", "version": METHODS["fedavgm"].version}
+    inputs = [{"digest": ended[f"{name}_digest"]} for name in ("base", "state")]
+    recipe = recipe_of([], method=method, options={}, inputs=inputs)
+    asked = ask(client, recipe, site=SITES[0])
     assert "the optimiser's state after a round" in asked.json()["error"]["message"]
     opened = announce(client, f"{SITES[0]}/copied", content)
     assert opened.json()["state"] == "receiving", "whoever names it must send it"

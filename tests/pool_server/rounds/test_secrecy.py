@@ -7,15 +7,14 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.pool_server.merges.merge_driver import OVER, ask, wait_for
+from tests.pool_server.merges.merge_driver import OVER, ask, recipe_of, wait_for
 from tests.pool_server.model_files import sha256
 from tests.pool_server.people.sites.permission_matrix import MATRIX
 from tests.pool_server.pool_driver import PoolDriver, announce
 from tests.pool_server.rounds.round_driver import (
     SITES,
     announce_contribution,
-    contribute,
-    contribution_bytes,
+    contribute_all,
     show,
     start_round,
     upload_base,
@@ -30,12 +29,7 @@ def secret(pool: PoolDriver) -> tuple[str, bytes]:
     """Return a round started by the attacker, and its victim's contribution."""
     base, address = upload_base(pool, NAME, 5)
     key = start_round(pool, address, SITES)["round_id"]
-    for site, seed in zip(SITES, (90, 91, 92), strict=True):
-        content = contribution_bytes(base, seed)
-        assert contribute(pool.member(site), key, site, content).status_code == 201
-        if site == VICTIM:
-            stolen = content
-    return key, stolen
+    return key, contribute_all(pool, key, base, seed=90)[SITES.index(VICTIM)]
 
 
 def attackers(pool: PoolDriver) -> list[httpx.Client]:
@@ -78,6 +72,8 @@ def test_no_route_returns_a_contribution(pool: PoolDriver, secret: tuple[str, by
 def test_knowing_its_digest_is_not_enough(pool: PoolDriver, secret: tuple[str, bytes]) -> None:
     _, content = secret
     digest = sha256(content)
+    models = pool.admin.get("/api/v1/models", params={"limit": 200}).json()["items"]
+    assert digest not in {model["digest"] for model in models}
     for client, site in ((pool.member(ATTACKER), ATTACKER), (pool.member("stranger"), "stranger")):
         opened = announce(client, f"{site}/copied", content)
         assert opened.json()["state"] == "receiving", "whoever names it must send it"
@@ -95,11 +91,8 @@ def test_the_pool_merges_no_single_contribution(
     key, content = secret
     client = pool.member(ATTACKER)
     base = show(client, key)["base_digest"]
-    recipe = {
-        "schema": "poolctl-recipe/1",
-        "method": {"name": "leaf-refit", "version": 1},
-        "inputs": [{"digest": base}, {"digest": sha256(content)}],
-    }
+    inputs = [{"digest": base}, {"digest": sha256(content)}]
+    recipe = recipe_of([], method={"name": "leaf-refit", "version": 1}, options={}, inputs=inputs)
     asked = ask(client, recipe, site=ATTACKER)
     if asked.is_success:
         asked = wait_for(client, asked.json()["merge_id"], OVER)

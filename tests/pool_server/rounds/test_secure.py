@@ -1,6 +1,5 @@
 """Rounds with contributions summed before the pool gets them."""
 
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ from tests.pool_server.pool_driver import PoolDriver, error_of
 from tests.pool_server.rounds.round_driver import (
     SITES,
     announce_contribution,
+    ask_for_round,
     combine,
     contribute,
     contribution_bytes,
@@ -75,8 +75,6 @@ def test_unsummable_secure_rounds_are_refused(
     sites: tuple[str, ...],
     problem: str,
 ) -> None:
-    deadline = (datetime.now(UTC) + timedelta(days=1)).isoformat()
-    request = {"base": base[1], "sites": [*sites], "deadline": deadline, "secure": SECURE}
-    answer = pool.member(SITES[0]).post("/api/v1/rounds", json=request | fields)
+    answer = ask_for_round(pool.member(SITES[0]), base[1], sites, secure=SECURE, **fields)
     assert error_of(answer) == (422, "round_refused")
     assert problem in answer.json()["error"]["message"]

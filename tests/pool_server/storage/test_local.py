@@ -2,7 +2,6 @@
 
 import errno
 import os
-import resource
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -20,6 +19,7 @@ from tests.conformance.storage import (
     send_all,
     write_and_finish,
 )
+from tests.pool_server.http.test_readiness import no_room
 
 
 class TestLocalStorage(StorageLaws):
@@ -85,13 +85,8 @@ def test_more_than_the_disk_has_is_refused_before_a_byte_is_sent(tmp_path: Path)
 
 def test_a_disk_without_room_for_bytes_is_not_ready(tmp_path: Path) -> None:
     storage = LocalStorage(tmp_path)
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (0, hard))
-    try:
-        with pytest.raises(StorageFullError):
-            storage.check()
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    with no_room(), pytest.raises(StorageFullError):
+        storage.check()
     assert list(storage.uploads.iterdir()) == []
     storage.check()
 

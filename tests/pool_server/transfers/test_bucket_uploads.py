@@ -1,7 +1,7 @@
 """Uploads to and downloads from a pool with a bucket that moves the bytes itself."""
 
-import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from tests.pool_server.pages.browser import Browser
 from tests.pool_server.pool_driver import PoolDriver, announce, error_of, pool_in_process, upload
 from tests.pool_server.swift_server import S3Server
 from tests.pool_server.transfers.test_kills import killed_while_completing, require_whole_or_nothing
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.s3
 ENTRIES = 50_000  # some 200 kB, four parts
@@ -109,6 +110,5 @@ def test_killed_while_completing(swift: S3Server, tmp_path: Path, moment: str) -
 
 
 def wait_for_key(server: S3Server, bucket: str, prefix: str) -> None:
-    client, end = server.client(), time.monotonic() + 540
-    while not client.list_objects_v2(Bucket=bucket, Prefix=prefix).get("KeyCount"):
-        assert time.monotonic() < end, f"no {prefix}"
+    listed = partial(server.client().list_objects_v2, Bucket=bucket, Prefix=prefix)
+    wait_until(lambda: listed().get("KeyCount"), interval_s=0)

@@ -5,10 +5,10 @@ import socket
 import sqlite3
 import subprocess
 import threading
-import time
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
@@ -16,16 +16,14 @@ import pytest
 
 from tests.pool_server.model_files import network_bytes, sha256
 from tests.pool_server.pool_driver import announce, complete, open_client, pool_process, send_parts
+from tests.waiting import wait_until
 
 PART = {"POOL_SERVER_PART_BYTES": "1000000"}
 ENTRIES = 1_000_000  # 4 MB, five parts
 
 
 def wait_for_file(folder: Path, pattern: str) -> None:
-    end = time.monotonic() + 540
-    while not list(folder.glob(pattern)):
-        assert time.monotonic() < end, f"no {pattern}"
-        time.sleep(0.001)
+    wait_until(lambda: list(folder.glob(pattern)), interval_s=0.001)
 
 
 def test_killed_while_a_part_arrives(tmp_path: Path) -> None:
@@ -83,7 +81,7 @@ def killed_while_completing(
     ):
         opened = announce(client, "admin/gaze", content).json()
         send_parts(client, opened, content)
-        thread = threading.Thread(target=complete_until_killed, args=(url, secret, opened))
+        thread = threading.Thread(target=complete_until_killed, args=(client, opened))
         thread.start()
         wait_for_moment()
         server.send_signal(signal.SIGKILL)
@@ -105,12 +103,9 @@ def require_whole_or_nothing(client: httpx.Client, content: bytes) -> None:
     assert len(client.get("/api/v1/models").json()["items"]) == 1
 
 
-def complete_until_killed(url: str, secret: str, opened: dict[str, str]) -> None:
-    with open_client(url, secret) as client:
-        try:
-            complete(client, opened)
-        except httpx.HTTPError:
-            return
+def complete_until_killed(client: httpx.Client, opened: Mapping[str, Any]) -> None:
+    with suppress(httpx.HTTPError):
+        complete(client, opened)
 
 
 def test_a_stopped_server_ends_well(tmp_path: Path) -> None:

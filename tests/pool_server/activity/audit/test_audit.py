@@ -7,7 +7,7 @@ import httpx
 from pool_server.http.audit import escape_unshown
 from tests.pool_server.lineage.withdrawals.families import three_merges
 from tests.pool_server.people.test_people import join
-from tests.pool_server.pool_driver import PoolDriver, announce, error_of, upload
+from tests.pool_server.pool_driver import PoolDriver, announce, error_of, pages_of, upload
 
 
 def read(client: httpx.Client, **parameters: Any) -> list[dict[str, Any]]:
@@ -81,16 +81,8 @@ def test_the_audit_can_be_filtered_and_paged(pool: PoolDriver) -> None:
     }  # fmt: skip
     newest = read(pool.admin, site=site, limit=1)[0]
     assert newest in read(pool.admin, site=site, since=newest["at"])
-    collected: list[dict[str, Any]] = []
-    cursor = None
-    while True:
-        parameters = {"site": site, "limit": 2} | ({"cursor": cursor} if cursor else {})
-        page = pool.admin.get("/api/v1/audit", params=parameters).json()
-        collected += page["items"]
-        cursor = page["next_cursor"]
-        if cursor is None:
-            break
-    assert collected == read(pool.admin, site=site)
+    pages = pages_of(pool.admin, "/api/v1/audit", site=site, limit=2)
+    assert [entry for page in pages for entry in page["items"]] == read(pool.admin, site=site)
 
 
 def test_a_site_cannot_read_its_peoples_acts_for_the_whole_pool(pool: PoolDriver) -> None:

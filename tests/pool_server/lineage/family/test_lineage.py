@@ -15,19 +15,18 @@ from pool_server.database.records import (
     TokenRecord,
 )
 from pool_server.database.schema import upgrade_database
-from pool_server.http.identity import Caller
 from pool_server.lineage.family import trace_lineage
 from pool_server.registry.service import resolve_version
 from pool_server.settings import PoolSettings
 from pool_server.wire.models import LineageResponse
 from pool_server.wire.names import ModelAddress
+from tests.pool_server.interleaving import ADMIN
 from tests.pool_server.model_files import network_bytes, sha256
 from tests.pool_server.pool_driver import PoolDriver, upload
 from tests.pool_server.statements import recorded_statements
 from tests.pool_server.transfers.test_recipes import recipe_for
 
 UNKNOWN = "ab" * 32
-ADMIN = Caller("0" * 16, "first-admin", 1, "admin", "admin", None, pool_wide=True)
 
 
 def lineage_of(pool: PoolDriver, name: str) -> dict[str, Any]:

@@ -77,16 +77,6 @@ def test_unfit_successors_are_refused(pool: PoolDriver, unfit: str) -> None:
     assert family.version("c/third")["successors"] == []
 
 
-def test_a_claim_reveals_nothing_about_hidden_versions(pool: PoolDriver) -> None:
-    family = Family(pool, "quiet")
-    for name in ("a/bad", "b/good"):
-        family.add(name)
-    family.add("c/secret", "b/good", "a/bad", visibility="private")
-    family.withdraw("a/bad", "quality")
-    assert claim(family, "c/secret", "d/other")["has_recipe"]
-    assert family.version("c/secret")["successors"] == []
-
-
 def test_downloaders_do_not_learn_the_name_of_a_private_successor(pool: PoolDriver) -> None:
     family = three_merges(pool, "private-heir")
     family.download("c/third", by="b")

@@ -1,7 +1,6 @@
 """Withdrawing a version: its flags and events, downloads, copies elsewhere, hidden versions."""
 
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import httpx
@@ -14,6 +13,7 @@ from tests.aggregators.small_models import make_predictor
 from tests.pool_server.lineage.withdrawals.families import Family, three_merges
 from tests.pool_server.model_files import network_bytes
 from tests.pool_server.pool_driver import PoolDriver, announce, error_of, let_hand_on, upload
+from tests.pool_server.rounds.round_driver import ask_for_round
 from tests.pool_server.transfers.test_recipes import recipe_for
 
 FLAGGED = ("a/first", "b/second", "c/third", "c/again")
@@ -284,12 +284,11 @@ def test_withdrawn_versions_cannot_be_merged(pool: PoolDriver) -> None:
     family.files["a/base"] = bytes(encode_model(make_predictor(71)))
     family.add("a/base")
     base = f"{family.address('a/base')}@1"
-    deadline = (datetime.now(UTC) + timedelta(days=1)).isoformat()
     client, _ = family.member("b"), family.member("c")
-    request = {"base": base, "sites": [family.site("b"), family.site("c")], "deadline": deadline}
-    assert client.post("/api/v1/rounds", json=request).status_code == 201
+    sites = (family.site("b"), family.site("c"))
+    assert ask_for_round(client, base, sites).status_code == 201
     family.withdraw("a/base", "data-error")
-    assert error_of(client.post("/api/v1/rounds", json=request)) == (422, "round_refused")
+    assert error_of(ask_for_round(client, base, sites)) == (422, "round_refused")
 
 
 def test_flagged_versions_are_used_only_on_request(pool: PoolDriver) -> None:

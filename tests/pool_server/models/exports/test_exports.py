@@ -16,6 +16,7 @@ from tests.pool_server.signatures.signers import (
     statement_of,
     upload_signed,
 )
+from tests.pool_server.transfers.test_recipes import recipe_for
 
 
 def ask(client: httpx.Client, address: str) -> httpx.Response:
@@ -30,19 +31,9 @@ def share(client: httpx.Client, model: str, *rights: str) -> None:
     assert answer.status_code == 200, answer.text
 
 
-def recipe_of(content: bytes, *parents: str) -> dict[str, Any]:
-    return {
-        "schema": "poolctl-recipe/1",
-        "method": {"name": "fedavg", "version": 1},
-        "options": {},
-        "inputs": [{"digest": digest} for digest in parents],
-        "output": {"digest": sha256(content), "format": "safetensors"},
-    }
-
-
 def merged(client: httpx.Client, address: str, *parents: dict[str, Any]) -> dict[str, Any]:
     content = network_bytes()
-    recipe = recipe_of(content, *(parent["digest"] for parent in parents))
+    recipe = recipe_for(content, *(parent["digest"] for parent in parents))
     return upload(client, address, content, recipe=recipe)
 
 
@@ -94,13 +85,6 @@ def test_exporting_others_models_needs_the_right_to_redistribute(pool: PoolDrive
     ] == [("taker/test-contributor", version["digest"])]
 
 
-def test_a_hidden_model_is_reported_as_missing(pool: PoolDriver) -> None:
-    owner, other = pool.member("hidden"), pool.member("taker")
-    version = upload(owner, "hidden/face", visibility="private")
-    assert error_of(ask(other, version["address"])) == (404, "model_not_found")
-    assert error_of(ask(other, "hidden/nothing@1")) == (404, "model_not_found")
-
-
 def test_a_merge_is_exported_without_its_inputs(pool: PoolDriver) -> None:
     a, b = pool.member("family-a"), pool.member("family-b")
     parent = upload(a, "family-a/parent")
@@ -115,7 +99,7 @@ def named_recipe(content: bytes, *parents: dict[str, Any]) -> dict[str, Any]:
         {"digest": parent["digest"], "address": parent["address"], "file_name": parent["file_name"]}
         for parent in parents
     ]
-    recipe = recipe_of(content)
+    recipe = recipe_for(content)
     claim = {"digest": "12" * 32, "without": entries}
     return {**recipe, "inputs": entries, "successor_of": claim}
 

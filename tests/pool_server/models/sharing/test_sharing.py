@@ -1,7 +1,6 @@
 """The audience of a model and its rights; everybody else learns nothing."""
 
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +20,9 @@ from tests.pool_server.pool_driver import (
     upload,
 )
 from tests.pool_server.rounds.round_driver import (
+    ask_for_round,
     base_model,
-    contribute,
-    contribution_bytes,
+    contribute_all,
     finish,
     start_round,
 )
@@ -240,14 +239,9 @@ def test_a_round_needs_a_base_that_all_its_sites_may_use(pool: PoolDriver) -> No
     owner, friend = pool.member(OWNER), pool.member(FRIEND)
     content = bytes(encode_model(make_predictor(23)))
     upload(owner, f"{OWNER}/base", content, visibility="sites")
-    request = {
-        "base": f"{OWNER}/base@1",
-        "sites": [OWNER, FRIEND],
-        "deadline": (datetime.now(UTC) + timedelta(days=1)).isoformat(),
-    }
 
     def start(client: httpx.Client) -> httpx.Response:
-        return client.post("/api/v1/rounds", json=request)
+        return ask_for_round(client, f"{OWNER}/base@1", (OWNER, FRIEND))
 
     assert error_of(start(friend)) == (404, "model_not_found")
     unusable = start(owner)
@@ -265,9 +259,7 @@ def test_the_result_of_a_round_is_shared_as_its_base(pool: PoolDriver) -> None:
     upload(owner, f"{OWNER}/base-of-two", bytes(encode_model(base)), visibility="sites")
     share(owner, "base-of-two", "sites", sites=[{"site": FRIEND}])
     started = start_round(pool, f"{OWNER}/base-of-two@1", (OWNER, FRIEND))
-    for seed, site in enumerate((OWNER, FRIEND)):
-        content = contribution_bytes(base, seed)
-        assert contribute(pool.member(site), started["round_id"], site, content).is_success
+    contribute_all(pool, started["round_id"], base, (OWNER, FRIEND))
     finished = finish(friend, started["round_id"], f"{FRIEND}/of-two")
     assert finished.json()["result"] == f"pool://{FRIEND}/of-two@1"
     address = f"/api/v1/models/{FRIEND}/of-two"

@@ -20,6 +20,10 @@ from tests.pool_server.people.sign_on.openid_provider import OpenIdProvider, run
 from tests.pool_server.pool_driver import error_of, pool_in_thread
 
 STAFF = {"sub": "person-1", "preferred_username": "Ada.L", "affiliation": ["staff@uni", "member"]}
+BOSS = {
+    "sub": "person-1", "preferred_username": "boss",
+    "email": "boss@uni.example", "email_verified": True,
+}  # fmt: skip
 
 
 def test_a_rule_lets_staff_in(consortium: Consortium) -> None:
@@ -180,10 +184,7 @@ def test_without_renewal_people_log_in_again_after_a_day(consortium: Consortium)
 
 
 def test_an_invitation_by_somebody_who_left_is_worthless(consortium: Consortium) -> None:
-    consortium.uni.claims = {
-        "sub": "person-1", "preferred_username": "boss",
-        "email": "boss@uni.example", "email_verified": True,
-    }  # fmt: skip
+    consortium.uni.claims = BOSS
     browser = consortium.browser()
     assert consortium.log_in(browser).status_code == 303
     boss = consortium.pool.client(allow_computer(consortium, browser))
@@ -199,10 +200,7 @@ def test_an_invitation_by_somebody_who_left_is_worthless(consortium: Consortium)
 def test_a_change_after_a_while_needs_another_log_in_by_the_same_person(
     consortium: Consortium,
 ) -> None:
-    consortium.uni.claims = {
-        "sub": "person-1", "preferred_username": "boss",
-        "email": "boss@uni.example", "email_verified": True,
-    }  # fmt: skip
+    consortium.uni.claims = BOSS
     browser = consortium.browser()
     consortium.log_in(browser)
     age = update(BrowserSessionRecord).values(proved_at=now_utc() - timedelta(hours=1))

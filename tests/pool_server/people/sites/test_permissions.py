@@ -12,6 +12,8 @@ from aggregators.formats import encode_model
 from pool_server.app import create_app
 from pool_server.database.records import TokenRecord, now_utc
 from pool_server.wire.people import SCOPES
+from tests.pool_server.merges.merge_driver import ask as ask_for_merge
+from tests.pool_server.merges.merge_driver import recipe_of
 from tests.pool_server.model_files import network_bytes
 from tests.pool_server.people.sites.permission_matrix import (
     BODIES,
@@ -89,12 +91,7 @@ def _models(pool: PoolDriver) -> None:
     face, heir = upload(client, f"{SITE}/face"), network_bytes()
     upload(client, f"{SITE}/heir", heir, recipe=recipe_for(heir, face["digest"]))
     forest = upload(client, f"{SITE}/forest", bytes(encode_model(base_model(FOREST_SEED))))
-    recipe = {
-        "schema": "poolctl-recipe/1",
-        "method": {"name": "wba-cascade", "version": 1},
-        "inputs": [{"digest": forest["digest"]}],
-    }
-    asked = client.post("/api/v1/merges", json={"site": SITE, "name": "merged", "recipe": recipe})
+    asked = ask_for_merge(client, recipe_of([forest]), site=SITE)
     PATH_VALUES["merge_id"] = asked.json()["merge_id"]
     invited = pool.admin.post("/api/v1/invitations", json={"site": SITE}).json()["secret"]
     answer = pool.client(None).post(
