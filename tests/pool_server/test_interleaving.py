@@ -67,7 +67,7 @@ def find(session: Session, name: str, number: int = 1) -> ModelVersionRecord:
 
 
 def merge_of(*digests: str) -> dict[str, Any]:
-    recipe = recipe_of([], inputs=[{"digest": digest} for digest in digests])
+    recipe = recipe_of([]) | {"inputs": [{"digest": digest} for digest in digests]}
     return {"site": SITE, "name": "merged", "recipe": recipe}
 
 

@@ -112,7 +112,7 @@ def test_a_token_with_scopes_cannot_invite(pool: PoolDriver) -> None:
     narrow = pool.client(admin.post("/api/v1/tokens", json=request).json()["secret"])
     invited = narrow.post("/api/v1/invitations", json={"site": "inv-8", "role": "admin"})
     assert error_of(invited) == (403, "not_allowed")
-    assert invited.json()["error"]["details"] == {"scopes": ["admin"]}
+    assert "limited to admin" in invited.json()["error"]["message"]
     assert narrow.get("/api/v1/invitations").json()["items"] == []
 
 
@@ -220,8 +220,8 @@ def test_a_token_with_scopes_does_only_what_they_name(pool: PoolDriver) -> None:
     assert client.get("/api/v1/whoami").json()["scopes"] == ["models:read"]
     refused = client.get("/api/v1/rounds")
     assert error_of(refused) == (403, "not_allowed")
-    assert refused.json()["error"]["details"]["scopes"] == ["rounds"]
-    assert "models:read" in refused.json()["error"]["message"]
+    told = "narrowed to models:read; this needs the scope rounds"
+    assert told in refused.json()["error"]["message"]
     unknown = create(pool.admin, "lab-22", "x", scopes=["everything"])
     assert error_of(unknown) == (422, "invalid_request")
 

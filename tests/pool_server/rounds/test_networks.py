@@ -235,7 +235,7 @@ def test_nobody_gets_a_state(pool: PoolDriver, base: tuple[StateDict, str], tmp_
     assert sha256(content) == ended["state_digest"]
     method = {"name": "fedavgm", "version": METHODS["fedavgm"].version}
     inputs = [{"digest": ended[f"{name}_digest"]} for name in ("base", "state")]
-    recipe = recipe_of([], method=method, options={}, inputs=inputs)
+    recipe = recipe_of([], method=method, options={}) | {"inputs": inputs}
     asked = ask(client, recipe, site=SITES[0])
     assert "the optimiser's state after a round" in asked.json()["error"]["message"]
     opened = announce(client, f"{SITES[0]}/copied", content)

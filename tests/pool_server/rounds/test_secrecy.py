@@ -91,8 +91,8 @@ def test_the_pool_merges_no_single_contribution(
     key, content = secret
     client = pool.member(ATTACKER)
     base = show(client, key)["base_digest"]
-    inputs = [{"digest": base}, {"digest": sha256(content)}]
-    recipe = recipe_of([], method={"name": "leaf-refit", "version": 1}, options={}, inputs=inputs)
+    inputs = {"inputs": [{"digest": base}, {"digest": sha256(content)}]}
+    recipe = recipe_of([], method={"name": "leaf-refit", "version": 1}, options={}) | inputs
     asked = ask(client, recipe, site=ATTACKER)
     if asked.is_success:
         asked = wait_for(client, asked.json()["merge_id"], OVER)

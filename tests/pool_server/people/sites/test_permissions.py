@@ -183,7 +183,8 @@ def needed_scopes(
     refused = ask(pool, narrow(ALL_SCOPES), subject, method, path)
     if refused.status_code != 403:
         return ALL_SCOPES
-    missing = tuple(refused.json()["error"]["details"].get("scopes", ALL_SCOPES))
+    _, _, named = refused.json()["error"]["message"].partition("this needs the scope ")
+    missing = tuple(named.split(" and ")) if named else ALL_SCOPES
     assert set(missing) <= set(SCOPES), f"{method} {path} declares no scope"
     return missing
 
