@@ -14,7 +14,7 @@ from aggregators.methods.recipe import (
     recipe_path,
 )
 from aggregators.methods.registry import METHODS, find_method, merge_keys
-from aggregators.methods.replaying import recipe_without, replay
+from aggregators.methods.replaying import replay
 
 __all__ = [
     "METHODS",
@@ -32,6 +32,5 @@ __all__ = [
     "parse_recipe",
     "read_recipe",
     "recipe_path",
-    "recipe_without",
     "replay",
 ]

@@ -87,29 +87,6 @@ def replay(
     return merged
 
 
-def recipe_without(
-    recipe: recipes.Recipe,
-    without: str | Collection[str] = (),
-    *,
-    rebuilt: Mapping[str, recipes.RecipeInput] | None = None,
-    left_out: Sequence[recipes.LeftOut] = (),
-) -> recipes.Recipe:
-    """Return the recipe that `replay` would follow with these arguments, without an output.
-
-    Without arguments it is the recipe itself. Raises as `replay`.
-    """
-    absent = frozenset([without] if isinstance(without, str) else without)
-    changed = dict(rebuilt or {})
-    if not absent and not changed:
-        return recipe
-    facts = {
-        "inputs": _keep_inputs(recipe, absent, changed),
-        "output": None,
-        "successor_of": _describe_succession(recipe, absent, left_out),
-    }
-    return recipe.model_copy(update=facts)
-
-
 def _require_same_version(recipe: recipes.Recipe) -> None:
     here = registry.find_method(recipe.method.name).version
     # Another version makes other bytes from the same inputs, as a changed recipe would.
