@@ -27,11 +27,12 @@ from cli.options.merging import MethodOption, method_options
 from site_agent.datasets.network_data import digest_data, open_network_data
 from site_agent.datasets.soundness import require_sound
 from site_agent.errors import BusyError, InvalidInputError
+from site_agent.federated.live.kits import SERVER
 from site_agent.federated.live.kits import provision as make_kits
-from site_agent.federated.live.kits import read_kit
 from site_agent.federated.live.rounds_folder import RoundReport, RoundsFolder
 from site_agent.federated.live.site_rules import SiteRules
 from site_agent.federated.plan import make_plan
+from site_agent.live.kits import open_kit
 from site_agent.pool.profiles import host_of, rounds_folder
 from site_agent.pool.trust import trusted_sites
 from site_agent.rounds.contract import ContributionRules
@@ -120,7 +121,7 @@ def site(
     """
     from site_agent.federated.live.site import LiveSite
 
-    folder = read_kit(kit, "site")
+    folder = open_kit(kit, "site")
     if not data.exists():
         raise InputMissingError(f"{data}: no such folder")
     names = part_words(persons)
@@ -133,7 +134,7 @@ def site(
         dict(_find_base(invocation, word) for word in base),
         tuple(digest.removeprefix("sha256:") for digest in accept),
         rounds_folder().resolve(),
-        folder.address,
+        folder.addresses[SERVER],
         least_others,
         max_hours,
         most_epsilon,
@@ -202,7 +203,7 @@ def serve(
     """
     from site_agent.federated.live.server import RoundsServer, serving
 
-    opened = read_kit(kit, "server")
+    opened = open_kit(kit, SERVER)
     options = {"seed": seed, **method_options(option)}
     network = invocation.model_file(base).path
     options = protect(
@@ -219,7 +220,7 @@ def serve(
             f"{kit}: names no sites, expected those of the federation",
             hint="run 'poolctl federated provision' again with all sites, and take its new kit",
         )
-    invocation.note(f"{naming}\nserver at {opened.address}; stop with Ctrl-C")
+    invocation.note(f"{naming}\nserver at {opened.addresses[SERVER]}; stop with Ctrl-C")
     folder = RoundsFolder(output, plan, network)
     server = RoundsServer(opened, folder, round_limit_s=round_limit_s, note=invocation.note)
     busy = BusyError(f"{output} is in use by another call")

@@ -26,6 +26,7 @@ from site_agent.networks.modules import to_module
 from site_agent.training.gaze.loop import to_tensors
 
 _COEFFICIENT = "gradient regression"
+_SHADOW_HALVES, _NEWTON_STEPS = 6, 25
 _SMALLEST_DEVIATION = 1e-4
 """Of losses in radians: a sample on which all references agree is not decisive."""
 
@@ -207,19 +208,19 @@ def _overshoots(judged: Candidates, shadow_losses: Float64, train: Train) -> boo
 
 
 def reference_losses(
-    recorded: Sequence[leaks.RecordedRound], losses: leaks.Losses, count: int = 6, seed: int = 0
+    recorded: Sequence[leaks.RecordedRound], losses: leaks.Losses, seed: int = 0
 ) -> Float64:
     """Return losses of shadow federations on the samples; see `likelihood_ratios`.
 
     Each is the last round of `recorded` with another random half of its sites.
 
-    Returns float64, shape (count, n).
+    Returns float64, shape (6, n).
     """
     last = recorded[-1]
     rng = np.random.default_rng(seed)
     sites = sorted(last.updates)
     rows = []
-    for _ in range(count):
+    for _ in range(_SHADOW_HALVES):
         chosen = rng.choice(sites, max(1, len(sites) // 2), replace=False)
         network: StateDict = leaks.apply_update(last.base, *(last.updates[site] for site in chosen))
         rows.append(losses.of(network))
@@ -277,7 +278,7 @@ class Logistic:
         return _sigmoid(self.weights[0] + scaled @ self.weights[1:])
 
 
-def fit_logistic(features: Float64, labels: NDArray[np.bool_], steps: int = 25) -> Logistic:
+def fit_logistic(features: Float64, labels: NDArray[np.bool_]) -> Logistic:
     """Fit a logistic regression with an L2 penalty by Newton's method, classes weighted alike.
 
     `features` (float64, shape (n, columns)). `labels` (bool, shape (n,)): Some of either kind.
@@ -289,7 +290,7 @@ def fit_logistic(features: Float64, labels: NDArray[np.bool_], steps: int = 25) 
     ridge = np.eye(rows.shape[1])
     ridge[0, 0] = 1e-9
     weights = np.zeros(rows.shape[1])
-    for _ in range(steps):
+    for _ in range(_NEWTON_STEPS):
         predicted = _sigmoid(rows @ weights)
         slope = rows.T @ (share * (predicted - target)) + ridge @ weights
         curve = (rows * (share * predicted * (1 - predicted))[:, None]).T @ rows + ridge

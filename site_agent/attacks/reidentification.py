@@ -21,7 +21,7 @@ from aggregators.models import StateDict
 from site_agent.attacks.leaks import ALL_SITES, Leak, LeakLosses, apply_update
 from site_agent.attacks.separation import Float64
 from site_agent.datasets.gaze.records import GazeSamples
-from site_agent.federated.local_training import train_contribution
+from site_agent.federated.local_training import train_at_site
 
 _DRAWS, _PERMUTATIONS = 200, 10_000
 
@@ -34,8 +34,6 @@ class Reidentification:
     matched: float
     """Share of the sites that the best one-to-one matching gives their own person, 0 to 1; where
     scores tie, the mean over ties broken at random."""
-    top_1: float
-    """Share of the sites that give their own person the highest score of all."""
     p_value: float
     """Probability of at least this share by chance: each site given a random person."""
     scores: Float64
@@ -58,19 +56,17 @@ def reidentify(scores: Float64, sites: Sequence[str], seed: int = 0) -> Reidenti
     centred = np.where(np.abs(centred) < 1e-9 * (1 + np.abs(scores).max()), 0.0, centred)
     rng = np.random.default_rng(seed)
     site_order = np.arange(len(sites))
-    matched, top = [], []
+    matched = []
     for _ in range(_DRAWS):
         tied = centred + 1e-9 * (1 + np.abs(centred).max()) * rng.random(centred.shape)
         _, persons = linear_sum_assignment(-tied)
         matched.append(float(np.mean(persons == site_order)))
-        top.append(float(np.mean(tied.argmax(axis=1) == site_order)))
     random = rng.permuted(np.tile(site_order, (_PERMUTATIONS, 1)), axis=1)
     chance = (random == site_order).mean(axis=1)
     # With ties, the mean p-value over the matchings that break them.
     as_good = [np.count_nonzero(chance >= share) for share in matched]
     p_value = (1 + np.mean(as_good)) / (1 + _PERMUTATIONS)
-    share = float(np.mean(matched))
-    return Reidentification(tuple(sites), share, float(np.mean(top)), float(p_value), centred)
+    return Reidentification(tuple(sites), float(np.mean(matched)), float(p_value), centred)
 
 
 def scores_by_losses(
@@ -130,10 +126,10 @@ class UpdateComparison:
                 [
                     apply_update(
                         base,
-                        train_contribution(
+                        train_at_site(
                             base, "0" * 64, samples, self._training,
                             site=f"as {name}", round_number=number,
-                        ),
+                        ).contribution,
                     )
                     for name, samples in self._candidates.items()
                 ],

@@ -16,7 +16,7 @@ Each result is compared with the mean shadow picture, which needs no smashed dat
 
 import io
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -51,6 +51,7 @@ _SD_TO_WHITE = 3.0
 _PERSON_COMPONENTS = 20
 _WIDTH = 16
 _HELD_OUT, _RIDGE = 5, 1e-3
+_COLUMNS = 12
 Decode = Callable[[torch.Tensor], torch.Tensor]
 
 
@@ -137,7 +138,6 @@ def attack_smashed_data(
     noise: SmashedNoise,
     *,
     settings: SmashedAttackSettings = SmashedAttackSettings(),
-    attackers: Sequence[Attacker] = ATTACKERS,
     estimate: Estimate | None = None,
 ) -> AttackedPart:
     """Attack the smashed data of victims, and score the resulting pictures.
@@ -160,14 +160,10 @@ def attack_smashed_data(
         ratio = math.inf if noise.level == 0 else signal_to_noise_db(mine, released)
         averaged = _averaging(add, settings.releases)
         made: dict[Attacker, torch.Tensor] = {}
-        if "A" in attackers:
-            made["A"] = _fit_decoder(theirs, known, add, settings)(released)
-        if "B" in attackers and noise.level == 0 and "A" in made:
-            made["B"] = made["A"]  # all releases are alike
-        elif "B" in attackers:
+        made["A"] = made["B"] = _fit_decoder(theirs, known, add, settings)(released)
+        if noise.level:  # else all releases are alike
             made["B"] = _fit_decoder(theirs, known, averaged, settings)(averaged(mine))
-        if "C" in attackers:
-            made["C"] = _search(smash, averaged(mine), settings)
+        made["C"] = _search(smash, averaged(mine), settings)
     return _scored(made, known, secret, (shadow, victims), settings, ratio, estimate)
 
 
@@ -213,9 +209,9 @@ def _scored(  # noqa: PLR0917 - of one attack
     )
 
 
-def sheet_of(attacked: AttackedPart, *, columns: int = 12) -> bytes:
+def sheet_of(attacked: AttackedPart) -> bytes:
     """Return a picture sheet as PNG: the eyes, each attacker's pictures, and the mean picture."""
-    chosen = np.linspace(0, len(attacked.truth) - 1, min(columns, len(attacked.truth))).astype(int)
+    chosen = np.linspace(0, len(attacked.truth) - 1, min(_COLUMNS, len(attacked.truth))).astype(int)
     rows = [attacked.truth[chosen]]
     rows += [inversion.pictures[chosen] for inversion in attacked.results.values()]
     rows += [np.repeat(attacked.mean[None], len(chosen), axis=0)]

@@ -66,14 +66,12 @@ class DetectionScores:
     curve: tuple[ImageMatches, ...] = field(repr=False, default=())
     """The same with detections below the threshold, for `precision_recall`; empty where none were
     gathered."""
-    match_threshold: float = MATCH_THRESHOLD
 
     @property
     def protocol(self) -> str:
         """A few words on how the scores were measured, so that only like is compared with like."""
         return (
-            f"overlap {self.match_threshold:g}, threshold {self.threshold:g}, "
-            f"upsampling {self.upsample}"
+            f"overlap {MATCH_THRESHOLD:g}, threshold {self.threshold:g}, upsampling {self.upsample}"
         )
 
     @property

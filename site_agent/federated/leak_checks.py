@@ -194,26 +194,27 @@ def audit_base(base: "StateDict", samples: Any) -> list[str]:
     return objections + _objections_to_layers(inputs, len(output), task.drawing_layers)
 
 
-def audit_dense_layers(
-    module: nn.Module, data: Any, drawing_layers: Collection[str] = ()
-) -> list[str]:
+def audit_dense_layers(module: nn.Module, data: Any) -> list[str]:
     """Return the properties of a module's dense layers that training does not produce.
 
-    `data`: The module's input; see `audit_base` for the number examined. `drawing_layers`: Layers
-    with rows that each draw a place of a picture, so that neighbours resemble each other.
+    `data`: The module's input; see `audit_base` for the number examined.
     """
     if not dense_layers(module):
         return []
     inputs = LayerInputs(module)
     with torch.no_grad():
         count = len(inputs.run(module.eval(), _some(data)))
-    return _objections_to_layers(inputs, count, drawing_layers)
+    return _objections_to_layers(inputs, count)
 
 
 def _objections_to_layers(
-    inputs: "LayerInputs", count: int, drawing_layers: Collection[str]
+    inputs: "LayerInputs", count: int, drawing_layers: Collection[str] = ()
 ) -> list[str]:
-    """Return properties that training does not produce, judged by `count` samples."""
+    """Return properties that training does not produce, judged by `count` samples.
+
+    `drawing_layers`: Their rows each draw a place of a picture, so that neighbours resemble each
+    other.
+    """
     objections = []
     with torch.no_grad():
         for name, layer in inputs.layers:

@@ -37,28 +37,6 @@ _TRIAL_SHARE = 0.05
 """Of the time that a site allows: after it, the time of the whole training is estimated."""
 
 
-def train_contribution(
-    base: StateDict,
-    base_digest: str,
-    samples: Any,
-    settings: LocalTraining,
-    *,
-    site: str,
-    round_number: int,
-    guarded: bool = True,
-    max_hours: float = math.inf,
-    privacy: "Privacy | None" = None,
-) -> NetworkContribution:
-    """Return a site's contribution to a round of a method without personal parts.
-
-    The parameters are those of `train_at_site`.
-    """
-    return train_at_site(
-        base, base_digest, samples, settings, site=site, round_number=round_number,
-        guarded=guarded, max_hours=max_hours, privacy=privacy,
-    ).contribution  # fmt: skip
-
-
 @dataclass(frozen=True, eq=False)
 class SiteUpdate:
     """The result of a site's training: its contribution, and its personal part."""

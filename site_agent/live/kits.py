@@ -43,6 +43,8 @@ class Kit:
     """The site's name; of others the role."""
     addresses: Mapping[str, str]
     """Host and port of each service, by its role."""
+    sites: tuple[str, ...]
+    """All sites of the training; in rounds of whole networks only the server's kit knows them."""
 
     def listening_at(self) -> tuple[str, int]:
         """Return host and port of a service's own address."""
@@ -89,7 +91,9 @@ def read_facts(folder: Path, *roles: str) -> dict[str, Any]:
 def open_kit(folder: Path, *roles: str) -> Kit:
     """Return the kit in a folder, without the facts of its kind."""
     facts = read_facts(folder, *roles)
-    return Kit(folder.resolve(), facts["role"], facts["name"], facts["addresses"])
+    return Kit(
+        folder.resolve(), facts["role"], facts["name"], facts["addresses"], tuple(facts["sites"])
+    )
 
 
 def require_names(names: Iterable[str], addresses: Mapping[str, str]) -> None:

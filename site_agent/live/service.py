@@ -34,17 +34,17 @@ _PRESENCE_S = 3.0
 class RefusalError(Exception):
     """An answer that is no success.
 
-    `status`: Of HTTP. `facts`: Added to the answer's `code` and `message`.
+    `status`: Of HTTP.
     """
 
-    def __init__(self, status: int, code: str, message: str, **facts: Any) -> None:
-        self.status, self.code, self.facts = status, code, facts
+    def __init__(self, status: int, code: str, message: str) -> None:
+        self.status, self.code = status, code
         super().__init__(message)
 
     def response(self) -> JSONResponse:
         # The rest of a refused body may still arrive: close the connection.
         headers = {"Connection": "close"} if self.status in {403, 411, 413} else None
-        content = {"code": self.code, "message": str(self), **self.facts}
+        content = {"code": self.code, "message": str(self)}
         return JSONResponse(content, self.status, headers)
 
 

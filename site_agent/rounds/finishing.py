@@ -17,14 +17,8 @@ from site_agent.pool.client import PoolClient, parse_address
 from site_agent.pool.profiles import personal_folder
 from site_agent.rounds.contract import require_sound_base
 from site_agent.rounds.secure import require_own_result
+from site_agent.rounds.terms import find_first
 from site_agent.work import Progress
-
-
-def first_round(pool: PoolClient, round_: RoundResponse) -> str:
-    """Return the identifier of the first round of a series."""
-    while round_.predecessor is not None:
-        round_ = pool.rounds.get(round_.predecessor)
-    return round_.round_id
 
 
 def take_reply(pool: PoolClient, round_: RoundResponse, site: str) -> None:
@@ -40,7 +34,7 @@ def take_reply(pool: PoolClient, round_: RoundResponse, site: str) -> None:
     method = METHODS.get(round_.method)
     if round_.state != "finished" or method is None or not method.replies:
         return
-    store = PersonalStore(personal_folder() / first_round(pool, round_))
+    store = PersonalStore(personal_folder() / find_first(pool, round_).round_id)
     if site in round_.contributions() and store.path(site, round_.number).is_file():
         store.take_reply(site, round_.number, pool.rounds.reply(round_.round_id))
 

@@ -54,8 +54,9 @@ from site_agent.rounds.contract import (
     SiteData,
     SitePart,
 )
-from site_agent.rounds.finishing import first_round, take_reply
+from site_agent.rounds.finishing import take_reply
 from site_agent.rounds.secure import RoundSums
+from site_agent.rounds.terms import find_first
 from site_agent.secure.charter import require_accepted
 from site_agent.secure.sums import (
     SumVisit,
@@ -226,7 +227,9 @@ class NetworkPart(SitePart):
             dataset, persons=choice.persons, despite_findings=choice.despite_findings
         )
         settings = split_options(round_.method, round_.options).training
-        series = first_round(pool, round_) if METHODS[round_.method].personal else ""
+        series = ""
+        if METHODS[round_.method].personal:
+            series = find_first(pool, round_).round_id
         if METHODS[round_.method].replies:
             take_reply(pool, round_, site)
             if round_.predecessor is not None:

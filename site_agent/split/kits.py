@@ -30,8 +30,6 @@ class SplitKit(Kit):
     """A kit of a split training; a service's has the part with which the first round begins."""
 
     plan: SplitPlan
-    sites: tuple[str, ...]
-    """All sites that may take part."""
     first_client: str
     """SHA-256 of the client part with which the first round begins."""
     first_server: str
@@ -64,10 +62,9 @@ def read_kit(folder: Path, *roles: str) -> SplitKit:
     plan = read_split_plan(facts["plan"])
     _require_held_by_processes(plan)
     return SplitKit(
-        folder.resolve(), facts["role"], facts["name"], facts["addresses"],
-        plan, tuple(facts["sites"]), facts["first_client"],
-        facts["first_server"], facts["round_limit_s"], facts.get("client_seed"),
-        facts["drawn_by"], facts["charter"],
+        folder.resolve(), facts["role"], facts["name"], facts["addresses"], tuple(facts["sites"]),
+        plan, facts["first_client"], facts["first_server"], facts["round_limit_s"],
+        facts.get("client_seed"), facts["drawn_by"], facts["charter"],
     )  # fmt: skip
 
 

@@ -22,7 +22,7 @@ from site_agent.attacks.table import GUESSING, Attack, Scores, Share, Trial, rea
 from site_agent.datasets.gaze.records import GazeSamples
 from site_agent.errors import InvalidInputError
 from site_agent.federated.leak_checks import audit_base
-from site_agent.federated.local_training import train_contribution
+from site_agent.federated.local_training import train_at_site
 
 MOST_SAMPLES = 1500
 """Of each side; more make intervals little narrower."""
@@ -461,9 +461,9 @@ def train(
     guarded: bool = True,
 ) -> StateDict:
     """Return the network that a site of that name trains from a base."""
-    made = train_contribution(
+    made = train_at_site(
         base, "0" * 64, samples, training, site=name, round_number=1, guarded=guarded
-    )
+    ).contribution
     return leaks.apply_update(base, made)
 
 

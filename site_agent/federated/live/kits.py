@@ -2,36 +2,14 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from site_agent.errors import InvalidInputError
-from site_agent.live.kits import AUTHORITY, Authority, Kit, read_facts, require_names
+from site_agent.live.kits import AUTHORITY, Authority, open_kit, require_names
 from site_agent.plain_json import write_json
 
 SERVER = "server"
 FEWEST_SITES = 2
-
-
-@dataclass(frozen=True)
-class FederationKit(Kit):
-    """A kit of live rounds."""
-
-    sites: tuple[str, ...] = ()
-    """All sites of the federation; only the server's kit knows them."""
-
-    @property
-    def address(self) -> str:
-        """The server's address."""
-        return self.addresses[SERVER]
-
-
-def read_kit(folder: Path, *roles: str) -> FederationKit:
-    """Return the kit in a folder."""
-    facts = read_facts(folder, *roles)
-    return FederationKit(
-        folder.resolve(), facts["role"], facts["name"], facts["addresses"], tuple(facts["sites"])
-    )
 
 
 def provision(output: Path, *, address: str, sites: Sequence[str]) -> list[Path]:
@@ -50,9 +28,11 @@ def provision(output: Path, *, address: str, sites: Sequence[str]) -> list[Path]
     names, addresses = sorted(set(sites)), {SERVER: address}
     require_names(names, addresses)
     if (output / SERVER).is_dir():
-        known = read_kit(output / SERVER)
-        if known.address != address:
-            raise InvalidInputError(f"{output} holds the kits of a server at {known.address}")
+        known = open_kit(output / SERVER)
+        if known.addresses != addresses:
+            raise InvalidInputError(
+                f"{output} holds the kits of a server at {known.addresses[SERVER]}"
+            )
         names = sorted({*names, *known.sites})
     if len(names) < FEWEST_SITES:
         raise InvalidInputError(f"found {len(names)} site, expected at least {FEWEST_SITES}")

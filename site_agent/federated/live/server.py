@@ -25,7 +25,7 @@ from aggregators.methods.registry import find_method
 from aggregators.models import StateDict
 from aggregators.whole_file import write_whole
 from site_agent.errors import BusyError, ConflictError, FederationError, SiteAgentError
-from site_agent.federated.live.kits import FEWEST_SITES, FederationKit
+from site_agent.federated.live.kits import FEWEST_SITES
 from site_agent.federated.live.rounds_folder import RoundReport, RoundsFolder
 from site_agent.federated.plan import CombinedFiles, combine_files
 from site_agent.federated.rounds import Courier, hold_rounds
@@ -81,7 +81,7 @@ class RoundsServer:
 
     def __init__(
         self,
-        kit: FederationKit,
+        kit: Kit,
         rounds: RoundsFolder,
         *,
         round_limit_s: float = 600.0,

@@ -12,7 +12,7 @@ from aggregators.methods.merging import encode_input
 from aggregators.models import StateDict
 from site_agent.errors import ConflictError, FederationError, SiteAgentError, UntrustedServiceError
 from site_agent.federated.contribution_ledger import ContributionLedger
-from site_agent.federated.live.kits import SERVER, FederationKit
+from site_agent.federated.live.kits import SERVER
 from site_agent.federated.live.site_rules import SiteRules
 from site_agent.federated.local_training import Privacy
 from site_agent.federated.personal import PersonalStore
@@ -20,6 +20,7 @@ from site_agent.federated.plan import FederationPlan, digest_run, read_plan
 from site_agent.federated.rounds import SiteGuards, train_in_round
 from site_agent.federated.tasks import Task, task_of_network
 from site_agent.live.connection import ServiceConnection
+from site_agent.live.kits import Kit
 from site_agent.pool.profiles import personal_folder, privacy_folder
 from site_agent.training_record import remember_learned
 
@@ -31,9 +32,7 @@ _MOST_NETWORK_BYTES = 512 * 1024**2
 class LiveSite:
     """A site of a federation; use it as a context manager."""
 
-    def __init__(
-        self, kit: FederationKit, rules: SiteRules, *, note: Callable[[str], None]
-    ) -> None:
+    def __init__(self, kit: Kit, rules: SiteRules, *, note: Callable[[str], None]) -> None:
         self.kit, self._rules, self._note = kit, rules, note
         self._server = ServiceConnection(kit, SERVER, patience_s=5.0)
         self._samples: dict[str, Any] = {}
@@ -73,7 +72,7 @@ class LiveSite:
                 task = self._server.get_json("/task")
                 if last_note != "connected":
                     last_note = "connected"
-                    self._note(f"connected to the server at {self.kit.address}")
+                    self._note(f"connected to the server at {self.kit.addresses[SERVER]}")
                 if not self._carry_out(task):
                     self.ending.wait(_POLL_S)
             except UntrustedServiceError:

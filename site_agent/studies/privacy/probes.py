@@ -17,7 +17,7 @@ from site_agent.attacks import dualview, leaks, membership, reidentification
 from site_agent.attacks.receipt.networks import needs_of
 from site_agent.attacks.separation import Float64, separation
 from site_agent.datasets.gaze.records import PATCH_SHAPE, GazeSamples, angular_errors_deg
-from site_agent.federated.local_training import train_contribution
+from site_agent.federated.local_training import train_at_site
 from site_agent.federated.plan import FederationPlan, make_plan
 from site_agent.networks import modules as networks
 from site_agent.studies.privacy.persons import Person, StudyPersons, load_persons
@@ -261,9 +261,9 @@ def _attack_controls(held: Federation) -> list[dict[str, Any]]:
     training = held.plan.training.model_copy(
         update={"epochs": _OVERFITTED_EPOCHS, "batch_size": _OVERFITTED}
     )
-    made = train_contribution(
+    made = train_at_site(
         held.base, "0" * 64, known, training, site=leaks.ALL_SITES, round_number=1, guarded=False
-    )
+    ).contribution
     leak = leaks.leak_of_network(held.base, leaks.apply_update(held.base, made))
     overfitted = membership.probe_membership(leak, membership.Candidates.of(known, person.others))
     change = membership.probe_membership(held.leak("plain"), held.judged)["change"].scores

@@ -29,7 +29,7 @@ from site_agent.datasets.gaze.records import GazeSamples
 from site_agent.datasets.synthetic.eye_patches.dataset import RenderSettings, render_person
 from site_agent.datasets.synthetic.eye_patches.persons import Skews
 from site_agent.federated.leak_checks import audit_base, warn_of_span
-from site_agent.federated.local_training import train_contribution
+from site_agent.federated.local_training import train_at_site
 from site_agent.networks.modules import from_module, new_network, to_module
 
 ONE_STEP = LocalTraining(epochs=1, batch_size=65_536, learning_rate=0.01)
@@ -61,9 +61,9 @@ class Probing:
         self, samples: GazeSamples, training: LocalTraining, site: str = "site", **guard: bool
     ) -> NetworkContribution:
         digest = file_digest(self.folder / "base.safetensors")
-        return train_contribution(
+        return train_at_site(
             self.base, digest, samples, training, site=site, round_number=1, **guard
-        )
+        ).contribution
 
     def probe(self, sent: NetworkContribution, members: GazeSamples) -> PrivacyReceipt:
         write_network_contribution(sent, self.folder / "sent.contribution")
@@ -324,7 +324,7 @@ def test_the_span_of_a_sum_tells_the_samples_of_every_site(
 ) -> None:
     base, others = new_network("gaze-lenet", 5), GazeSamples.join(span_persons[SPAN_SITES:])
     updates = [
-        train_contribution(base, "0" * 64, samples, training, site=f"s{n}", round_number=1)
+        train_at_site(base, "0" * 64, samples, training, site=f"s{n}", round_number=1).contribution
         for n, samples in enumerate(span_persons[:SPAN_SITES])
     ]
     assert sum(len(samples) for samples in span_persons[:SPAN_SITES]) < UNITS

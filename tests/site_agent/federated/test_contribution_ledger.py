@@ -17,7 +17,7 @@ from site_agent.federated.contribution_ledger import (
     norm_of,
 )
 from site_agent.federated.in_process import run_rounds
-from site_agent.federated.local_training import clip_update, train_at_site, train_contribution
+from site_agent.federated.local_training import clip_update, train_at_site
 from site_agent.federated.plan import first_model, make_plan
 from site_agent.networks.modules import new_network
 from site_agent.work.locks import locked
@@ -131,9 +131,9 @@ def test_an_update_is_shortened_to_a_share_of_the_base() -> None:
 
     def length(**options: float) -> float:
         settings = LocalTraining(batch_size=8, **options)  # type: ignore[arg-type]
-        made = train_contribution(
+        made = train_at_site(
             model.network, model.digest, samples_at(1), settings, site="lab-a", round_number=1
-        )
+        ).contribution
         return norm_of(made.network) / norm_of(model.network)
 
     free = length()
@@ -161,7 +161,7 @@ def test_two_updates_of_a_lab_do_not_cancel_as_their_order_is_secret(tmp_path: P
 
 
 def _train(round_number: int, count: int = 33, *, max_hours: float = 1.0) -> NetworkContribution:
-    return train_contribution(
+    return train_at_site(
         new_network("gaze-lenet"),
         "0" * 64,
         samples_at(5, count),
@@ -169,7 +169,7 @@ def _train(round_number: int, count: int = 33, *, max_hours: float = 1.0) -> Net
         site="site-a",
         round_number=round_number,
         max_hours=max_hours,
-    )
+    ).contribution
 
 
 def test_equal_inputs_give_equal_differences() -> None:
@@ -209,7 +209,7 @@ def test_a_single_sample_is_refused() -> None:
 def test_a_site_with_fewer_samples_than_the_terms_ask_for_takes_no_part() -> None:
     asked = LocalTraining(least_samples=17)
     with pytest.raises(TrainingDataError, match="found 16 samples, expected at least 17"):
-        train_contribution(
+        train_at_site(
             new_network("gaze-lenet"), "ab" * 32, samples_at(1, 16), asked,
             site="site-a", round_number=1,
         )  # fmt: skip

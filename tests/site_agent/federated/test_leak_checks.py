@@ -33,7 +33,7 @@ from site_agent.federated.leak_checks import (
     require_safe,
     warn_of_few,
 )
-from site_agent.federated.local_training import train_at_site, train_contribution
+from site_agent.federated.local_training import train_at_site
 from site_agent.federated.tasks import SaliencyTask, task_of_network
 from site_agent.networks.modules import from_module, new_network, to_module
 from site_agent.training.saliency import saliency_loss
@@ -71,14 +71,14 @@ def eyes(tmp_path_factory: pytest.TempPathFactory) -> tuple[GazeSamples, GazeSam
 
 
 def contribute(base: StateDict, samples: GazeSamples, **settings: float) -> dict[str, np.ndarray]:  # type: ignore[type-arg]
-    made = train_contribution(
+    made = train_at_site(
         base,
         "ab" * 32,
         samples,
         LocalTraining.model_validate(settings),
         site="site-a",
         round_number=1,
-    )
+    ).contribution
     return dict(made.network.tensors)
 
 

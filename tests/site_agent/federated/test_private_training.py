@@ -20,7 +20,7 @@ from site_agent.attacks.leaks import leak_of_network
 from site_agent.attacks.separation import separation
 from site_agent.datasets.gaze.records import GazeSamples
 from site_agent.errors import ContributionWithheldError, InvalidInputError
-from site_agent.federated.local_training import Privacy, count_honest, train_contribution
+from site_agent.federated.local_training import Privacy, count_honest, train_at_site
 from site_agent.federated.plan import make_plan
 from site_agent.federated.private_training import (
     History,
@@ -173,10 +173,10 @@ def test_no_more_members_are_found_within_a_session_than_epsilon_allows() -> Non
 @pytest.mark.parametrize("unit", ["sample", "person"])
 def test_by_default_the_last_layer_alone_learns_and_gets_noise(unit: str) -> None:
     settings = SETTINGS.model_copy(update={"dp_unit": unit})
-    made = train_contribution(
+    made = train_at_site(
         new_network("gaze-lenet", 3), "ab" * 32, samples_at(1, 16), settings,
         site="site-a", round_number=1,
-    )  # fmt: skip
+    ).contribution  # fmt: skip
     changed = {name for name, tensor in made.network.tensors.items() if tensor.any()}
     assert changed == {"fc2.weight", "fc2.bias"}
     assert all(tensor.all() for name, tensor in made.network.tensors.items() if name in changed)
@@ -220,7 +220,7 @@ def test_an_epsilon_that_no_noise_reaches_is_refused() -> None:
 
 def test_networks_that_mix_samples_are_refused() -> None:
     with pytest.raises(InvalidInputError, match="gaze-resnet18 has BatchNorm"):
-        train_contribution(
+        train_at_site(
             new_network("gaze-resnet18"), "ab" * 32, samples_at(1, 16), SETTINGS,
             site="site-a", round_number=1,
         )  # fmt: skip
@@ -233,10 +233,10 @@ class TestLedger:
 
         def contribute(number: int) -> StateDict:
             privacy = Privacy(tmp_path, most_epsilon=2.0)
-            return train_contribution(
+            return train_at_site(
                 base, "ab" * 32, samples, settings,
                 site="site-a", round_number=number, privacy=privacy,
-            ).network  # fmt: skip
+            ).contribution.network  # fmt: skip
 
         first, again = contribute(1), contribute(1)
         assert norm_of(first) != norm_of(again), "fresh noise is drawn, and nobody knows it"

@@ -16,7 +16,7 @@ from aggregators.models import NetworkContribution, StateDict
 from site_agent.datasets.gaze.records import GazeSamples
 from site_agent.errors import InvalidInputError
 from site_agent.federated.in_process import run_rounds
-from site_agent.federated.local_training import subtract_network, train_contribution
+from site_agent.federated.local_training import subtract_network, train_at_site
 from site_agent.federated.plan import combine, first_model, seed_of
 from site_agent.networks.modules import from_module, new_network, to_module
 from site_agent.split.in_process import run_split_rounds
@@ -118,10 +118,10 @@ def test_v1_is_what_rounds_of_sites_compute() -> None:
     base = new_network("gaze-lenet", 1)
     first = first_model(base)
     made = {
-        site: train_contribution(
+        site: train_at_site(
             base, first.digest, samples, plan.training,
             site=site, round_number=1, guarded=False,
-        )
+        ).contribution
         for site, samples in small_sites().items()
     }  # fmt: skip
     rounds = combine(plan.averaging, first, made).model.network

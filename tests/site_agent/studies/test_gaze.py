@@ -17,7 +17,7 @@ from aggregators.models import NetworkContribution
 from site_agent.datasets.gaze.records import GazeSamples
 from site_agent.datasets.synthetic.eye_patches.dataset import RenderSettings, render_person
 from site_agent.errors import InvalidInputError
-from site_agent.federated.local_training import train_contribution
+from site_agent.federated.local_training import train_at_site
 from site_agent.networks.modules import new_network
 from site_agent.settings import with_values
 from site_agent.studies.engine import draw_and_write
@@ -219,10 +219,10 @@ def test_settings_that_test_nothing_are_refused(changes: dict[str, Any], complai
 @pytest.fixture(scope="module")
 def update() -> NetworkContribution:
     samples = render_person(RenderSettings(persons=1, frames_per_person=8), 0)
-    return train_contribution(
+    return train_at_site(
         new_network("gaze-lenet"), "0" * 64, samples, LocalTraining(), site="a", round_number=1,
         guarded=False,
-    )  # fmt: skip
+    ).contribution  # fmt: skip
 
 
 def test_hostile_updates_are_what_they_are_called(update: NetworkContribution) -> None:

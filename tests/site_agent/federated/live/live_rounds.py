@@ -7,12 +7,13 @@ from pathlib import Path
 
 from aggregators import write_model
 from aggregators.models import StateDict
-from site_agent.federated.live.kits import FederationKit, provision, read_kit
+from site_agent.federated.live.kits import SERVER, provision
 from site_agent.federated.live.rounds_folder import RoundReport, RoundsFolder
 from site_agent.federated.live.server import RoundsServer, serving
 from site_agent.federated.live.site import LiveSite
 from site_agent.federated.live.site_rules import SiteRules
 from site_agent.federated.plan import FederationPlan, first_model
+from site_agent.live.kits import Kit, open_kit
 from site_agent.work import no_progress
 from tests.site_agent.split.live_split import free_address
 
@@ -26,8 +27,8 @@ class LiveRounds:
         self._threads: list[threading.Thread] = []
         self._sites: list[LiveSite] = []
 
-    def kit(self, name: str) -> FederationKit:
-        return read_kit(self.folder / "kits" / name)
+    def kit(self, name: str) -> Kit:
+        return open_kit(self.folder / "kits" / name)
 
     def __enter__(self) -> "LiveRounds":
         return self
@@ -78,7 +79,7 @@ def live_rounds(
                 {first_model(base).digest: None},
                 tuple(plan.digest for plan in plans),
                 folder / f"ledger-{site}",
-                live.kit(site).address,
+                live.kit(site).addresses[SERVER],
                 1,
             )
             live.add_site(site, rules)

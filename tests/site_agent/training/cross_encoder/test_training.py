@@ -25,7 +25,7 @@ from site_agent.datasets.synthetic.eye_patches.persons import Skews
 from site_agent.errors import InvalidInputError, TrainingDataError
 from site_agent.federated.in_process import run_rounds
 from site_agent.federated.leak_checks import audit_base
-from site_agent.federated.local_training import train_contribution
+from site_agent.federated.local_training import train_at_site
 from site_agent.federated.plan import make_plan
 from site_agent.federated.tasks import RepresentationTask, task_of
 from site_agent.networks.files import read_network
@@ -273,7 +273,7 @@ def test_what_cannot_be_trained_is_refused_by_name(
     assert len(TASK.read(lacking, ["both"])) == 12
     private = LocalTraining(dp_epsilon=1.0)
     with pytest.raises(InvalidInputError, match="dp_epsilon: cross-encoder-small is a represent"):
-        train_contribution(
+        train_at_site(
             new_network("cross-encoder-small"), "0" * 64, both, private, site="a", round_number=1
         )
     assert not output.exists()
