@@ -80,7 +80,7 @@ def warn_of_training_samples(
         overlap = gaze_overlap(network.path, samples, digests, lineage)
         if overlap is not None:
             invocation.warn(f"{network.word}: {overlap.words}")
-        counts.append(0 if overlap is None else overlap.samples)
+        counts.append(0 if overlap is None else overlap.images)
     return counts
 
 

@@ -19,7 +19,7 @@ import torch
 from numpy.typing import NDArray
 from torch.nn import functional
 
-from site_agent.attacks.leaks import Leak
+from site_agent.attacks.leaks import Leak, sum_over_rounds
 from site_agent.attacks.separation import Float64
 from site_agent.datasets.gaze.records import GazeSamples
 from site_agent.federated.leak_checks import dense_layers
@@ -62,16 +62,9 @@ class SampleGradients:
         rounds, and the highest of all sites: shape (n,). Coordinates that a site has kept back
         (zeros) are left out.
         """
-        best: dict[str, Float64] = {}
-        for site in leak.rounds[0].after:
-            totals: dict[str, Float64] = {}
-            for held in leak.rounds:
-                table = self._at(held.before, held.after[site])
-                for name, values in table.scores(held.before, held.after[site]).items():
-                    totals[name] = totals.get(name, 0.0) + values
-            for name, values in totals.items():
-                best[name] = np.maximum(best.get(name, -np.inf), values)
-        return best
+        return sum_over_rounds(
+            leak, lambda before, after: self._at(before, after).scores(before, after)
+        )
 
     def _at(self, base: "StateDict", network: "StateDict") -> "_Table":
         moved = frozenset(

@@ -6,7 +6,7 @@ after it. ``plain`` has one network after for each site, ``secure`` only the com
 public in all of them.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -144,6 +144,24 @@ def leak_of(name: LeakName, recorded: Sequence[RecordedRound]) -> Leak:
 def leak_of_network(base: StateDict, network: StateDict) -> Leak:
     """Return the leak of one network and the base that it was trained from."""
     return Leak("network", (LeakedRound(base, {ALL_SITES: network}),))
+
+
+def sum_over_rounds(
+    leak: Leak, score: Callable[[StateDict, StateDict], Mapping[str, Float64]]
+) -> dict[str, Float64]:
+    """Return scores of samples by name, summed over rounds; the highest of all sites.
+
+    `score`: Of a network before training and one after it; a round may lack a name.
+    """
+    best: dict[str, Float64] = {}
+    for site in leak.rounds[0].after:
+        totals: dict[str, Float64] = {}
+        for round_ in leak.rounds:
+            for name, values in score(round_.before, round_.after[site]).items():
+                totals[name] = totals.get(name, 0.0) + values
+        for name, values in totals.items():
+            best[name] = np.maximum(best.get(name, -np.inf), values)
+    return best
 
 
 def apply_update(base: StateDict, *updates: NetworkContribution) -> StateDict:

@@ -332,15 +332,7 @@ def span_scores(leak: Leak, samples: GazeSamples) -> dict[str, Float64]:
     The score is the negated logarithm of the share outside, by the features at the networks before
     and after training: their mean. Rounds are summed, and the highest of all sites counts.
     """
-    best: dict[str, Float64] = {}
-    for site in leak.rounds[0].after:
-        totals: dict[str, Float64] = {}
-        for round_ in leak.rounds:
-            for name, values in _round_scores(round_.before, round_.after[site], samples).items():
-                totals[name] = totals.get(name, 0.0) + values
-        for name, values in totals.items():
-            best[name] = np.maximum(best.get(name, -np.inf), values)
-    return best
+    return leaks.sum_over_rounds(leak, lambda before, after: _round_scores(before, after, samples))
 
 
 def rows_of_layers(base: StateDict) -> dict[str, int]:

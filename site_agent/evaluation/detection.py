@@ -103,7 +103,7 @@ class DetectionScores:
 
 
 def evaluate_detector(
-    detector: models.FaceDetector | Path | str,
+    detector: models.FaceDetector | Path,
     dataset: FaceDataset,
     *,
     upsample: int | None = None,

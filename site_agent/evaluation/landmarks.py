@@ -12,7 +12,6 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from aggregators.models import ForestEnsemble, ShapePredictor
 from aggregators.predictors import LandmarkPredictor, to_grey
 from site_agent import errors, training_record
 from site_agent.datasets import landmark_schemes, part_order, records
@@ -29,7 +28,7 @@ _MOST_THREADS = 8
 
 
 def evaluate_landmarks(
-    landmarks: LandmarkPredictor | ShapePredictor | ForestEnsemble | Path | str,
+    landmarks: LandmarkPredictor | Path,
     dataset: records.FaceDataset,
     *,
     normaliser: str | None = None,
@@ -50,7 +49,7 @@ def evaluate_landmarks(
     Raises `EvaluationError`: no landmarks to compare with, another number of them than the model
     has, or an unfit normaliser.
     """
-    predictor = _predictor(landmarks)
+    predictor = open_landmarks(landmarks) if isinstance(landmarks, Path) else landmarks
     names, places = _model_parts(landmarks, predictor, dataset, parts or ())
     chosen = landmark_scores.normaliser_for(names, normaliser)
     jobs, skipped = _testable_faces(dataset, names, chosen)
@@ -75,18 +74,8 @@ def evaluate_landmarks(
     )
 
 
-def _predictor(
-    landmarks: LandmarkPredictor | ShapePredictor | ForestEnsemble | Path | str,
-) -> LandmarkPredictor:
-    if isinstance(landmarks, LandmarkPredictor):
-        return landmarks
-    if isinstance(landmarks, ShapePredictor | ForestEnsemble):
-        return LandmarkPredictor(landmarks)
-    return open_landmarks(landmarks)
-
-
 def _model_parts(
-    landmarks: object,
+    landmarks: LandmarkPredictor | Path,
     predictor: LandmarkPredictor,
     dataset: records.FaceDataset,
     terms: Sequence[str],
@@ -97,12 +86,12 @@ def _model_parts(
     if not known:
         raise errors.EvaluationError(f"{place} has no landmarks (<part>) to compare with")
     count = predictor.part_count
-    model = landmarks if isinstance(landmarks, Path | str) else "the model"
+    model = landmarks if isinstance(landmarks, Path) else "the model"
     if terms and len(known) == count:
         names, unknown = landmark_schemes.expand_parts(terms, known)
         columns = [known.index(name) for name in names]
     else:
-        if not terms and len(known) != count and isinstance(landmarks, Path | str):
+        if not terms and len(known) != count and isinstance(landmarks, Path):
             terms = _trained_parts(landmarks)
         names, unknown = part_order.find_model_parts(known, predictor.initial_shape, terms)
         columns = list(range(count))
@@ -125,7 +114,7 @@ def _shorten_names(names: Sequence[str]) -> str:
     return f"{', '.join(names[:4])} ..." if len(names) > 4 else ", ".join(names)
 
 
-def _trained_parts(model_file: Path | str) -> tuple[str, ...]:
+def _trained_parts(model_file: Path) -> tuple[str, ...]:
     record = training_record.read_training_metadata(model_file) or {}
     # In whatever order they were asked for, dlib numbers landmarks by their sorted names.
     return tuple(sorted(record.get("settings", {}).get("parts", ())))

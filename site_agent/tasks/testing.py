@@ -106,7 +106,7 @@ def warn_of_training_images(
     counts = []
     lineages = lineages_of(caller, [model.path for model in models])
     for model, lineage in zip(models, lineages, strict=True):
-        overlap = training_overlap(model.path, dataset, digest, marks, lineage)
+        overlap = training_overlap(model.path, marks, digest, lineage)
         if overlap is not None:
             caller.warn(f"{model.word}: {overlap.words}")
         counts.append(0 if overlap is None else overlap.images)

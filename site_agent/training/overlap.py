@@ -1,17 +1,14 @@
 """Finding test pictures on which a model was trained: they flatter its scores."""
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from aggregators.formats import file_digest
 from aggregators.methods import recipe_path
 from site_agent.datasets.gaze.records import GazeSamples, sample_marks
-from site_agent.datasets.records import FaceDataset, image_marks
 from site_agent.training_record import read_training_metadata, recall_learned, remember_learned
 
 _DEEPEST = 8
@@ -24,44 +21,74 @@ class TrainingOverlap:
     images: int
     of: int
     learned_by: tuple[str, ...]
-    """Names of the model files that were trained on them."""
+    """Names of the model files that were trained on them, or on others of `persons`."""
+    persons: tuple[str, ...] = ()
+    """Persons in the training of a network, perhaps in other pictures."""
 
     @property
     def words(self) -> str:
-        """Describe the overlap in a sentence without its subject."""
+        """Describe the overlap in a sentence."""
+        names = ", ".join(self.learned_by)
+        if not self.images:
+            return (
+                f"{names} was trained on other sessions of {', '.join(self.persons)}: errors for "
+                "other persons are larger"
+            )
         how_many = "all" if self.images == self.of else f"{self.images} of the"
         return (
-            f"{how_many} {self.of} images are those that {', '.join(self.learned_by)} was trained "
-            "on: the scores say nothing about other faces"
+            f"{how_many} {self.of} images are those that {names} was trained on: the scores say "
+            "nothing about others"
         )
 
 
 def training_overlap(
     model_file: Path,
-    dataset: FaceDataset,
+    marks: Sequence[str],
     digest: str,
-    marks: tuple[str, ...] | None = None,
     lineage: Collection[str] = (),
+    person_digests: Mapping[str, str] | None = None,
 ) -> TrainingOverlap | None:
     """Compare a test with the training records next to a model.
 
     Of a merged model the records of its inputs are read where they lie in the same folder. None
     where no record speaks of these pictures: a model without records may have learned them, too.
+
+    `marks`: Of each picture. `digest`: Of the data set; empty where it is tested in part.
+    `person_digests`: Digest of all samples of each person, tested or not, of networks.
     """
-    test_marks = image_marks(dataset) if marks is None else marks
     learned: set[int] = set()
+    persons: set[str] = set()
     names = []
     for name, record in all_records(model_file, lineage):
-        data = record.get("data")
+        data, details = record.get("data"), record.get("details")
         if not isinstance(data, dict):
             continue
         trained = set(data.get("image_marks") or ())
-        same = data.get("digest") == digest
-        overlapping = {number for number, mark in enumerate(test_marks) if same or mark in trained}
-        if overlapping:
+        same = bool(digest) and data.get("digest") == digest
+        overlapping = {number for number, mark in enumerate(marks) if same or mark in trained}
+        trained_on = set(details.get("person_digests") or ()) if isinstance(details, dict) else ()
+        known = {name for name, theirs in (person_digests or {}).items() if theirs in trained_on}
+        if overlapping or known:
             learned |= overlapping
+            persons |= known
             names.append(name)
-    return TrainingOverlap(len(learned), len(test_marks), tuple(names)) if learned else None
+    if not names:
+        return None
+    return TrainingOverlap(len(learned), len(marks), tuple(names), tuple(sorted(persons)))
+
+
+def gaze_overlap(
+    model_file: Path,
+    samples: GazeSamples,
+    digests: Mapping[str, str],
+    lineage: Collection[str] = (),
+) -> TrainingOverlap | None:
+    """Compare the samples of a test with the training records next to a network.
+
+    `digests`: Digest of all samples of each person, tested or not.
+    """
+    tested = {name: digests[name] for name in set(samples.person.tolist()) & set(digests)}
+    return training_overlap(model_file, sample_marks(samples), "", lineage, tested)
 
 
 def all_records(model_file: Path, lineage: Collection[str]) -> list[tuple[str, dict[str, Any]]]:
@@ -115,59 +142,3 @@ def remember_learned_of(source: Path, digest: str) -> None:
         data = {"digest": digests.pop() if len(digests) == 1 else "", "image_marks": sorted(marks)}
         details = {"person_digests": sorted(persons)}
         remember_learned(digest, {"name": ", ".join(names), "data": data, "details": details})
-
-
-@dataclass(frozen=True)
-class GazeOverlap:
-    """Samples of a test that a network was trained on, and persons with others in training."""
-
-    samples: int
-    of: int
-    persons: tuple[str, ...]
-    learned_by: tuple[str, ...]
-
-    @property
-    def words(self) -> str:
-        """Describe the overlap in a sentence."""
-        names = ", ".join(self.learned_by)
-        if self.samples:
-            return (
-                f"{self.samples} of the {self.of} samples are those that {names} was trained on: "
-                "the scores say nothing about other pictures"
-            )
-        return (
-            f"{names} was trained on other sessions of {', '.join(self.persons)}: errors for other "
-            "persons are larger"
-        )
-
-
-def gaze_overlap(
-    model_file: Path,
-    samples: GazeSamples,
-    digests: Mapping[str, str],
-    lineage: Collection[str] = (),
-) -> GazeOverlap | None:
-    """Compare a test with the training records next to a network.
-
-    `digests`: digest of all samples of each person, tested or not.
-    """
-    marks = sample_marks(samples)
-    learned = np.zeros(len(samples), dtype=np.bool_)
-    persons: set[str] = set()
-    names = []
-    for name, record in all_records(model_file, lineage):
-        data, details = record.get("data"), record.get("details")
-        if not isinstance(data, dict) or not isinstance(details, dict):
-            continue
-        trained = set(data.get("image_marks") or ())
-        trained_on = np.array([mark in trained for mark in marks], dtype=np.bool_)
-        digests_trained = set(details.get("person_digests") or ())
-        known = {person for person, digest in digests.items() if digest in digests_trained}
-        known &= set(samples.person.tolist())
-        if trained_on.any() or known:
-            learned |= trained_on
-            persons |= known
-            names.append(name)
-    if not names:
-        return None
-    return GazeOverlap(int(learned.sum()), len(samples), tuple(sorted(persons)), tuple(names))

@@ -129,12 +129,12 @@ def test_a_test_knows_what_a_network_was_trained_on(samples: GazeSamples, tmp_pa
     rest = samples[~session]
     other = gaze_overlap(network, rest, digests)
     assert other is not None
-    assert (other.samples, other.persons) == (0, ("a",))
+    assert (other.images, other.persons) == (0, ("a",))
     assert "other sessions of a:" in other.words
     same = gaze_overlap(network, samples, digests)
     assert same is not None
-    assert same.samples == len(trained)
-    assert f"{len(trained)} of the {len(samples)} samples" in same.words
+    assert same.images == len(trained)
+    assert f"{len(trained)} of the {len(samples)} images" in same.words
     strangers = samples[samples.person == "c"]
     assert gaze_overlap(network, strangers, person_digests(strangers)) is None
 
