@@ -5,7 +5,6 @@ import json
 import ssl
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -75,21 +74,12 @@ async def read_body(request: Request, most_bytes: int) -> bytes:
     return bytes(content)
 
 
-@dataclass(frozen=True)
-class Call:
-    """A request to a service, as its handler gets it."""
+Handler = Callable[..., "Mapping[str, Any] | bytes | Path | None"]
+"""Runs in a thread of its own, and returns the answer: JSON, bytes, or a file.
 
-    caller: str
-    """Name of a site, or the role of another caller."""
-    path: Mapping[str, Any]
-    """The parameters of the path."""
-    body: bytes = b""
-    content: Mapping[str, Any] = field(default_factory=dict)
-    """The fields of a JSON body."""
-
-
-Handler = Callable[[Call], "Mapping[str, Any] | bytes | Path | None"]
-"""Runs in a thread of its own, and returns the answer: JSON, bytes, or a file."""
+It is called with the caller (the name of a site, or the role of another process), and by name with
+the parameters of the path and the fields of a JSON body, or with any other body as `body`.
+"""
 
 
 class Routes:
@@ -111,28 +101,27 @@ class Routes:
         roles: Sequence[str] = ("site",),
         most_bytes: int | Callable[[], int] = 0,
         fields: Mapping[str, type] | None = None,
-        on_too_large: Callable[[Call, RefusalError], None] | None = None,
+        on_too_large: Callable[..., None] | None = None,
     ) -> None:
         """Add a route.
 
         `roles`: Of the permitted callers; any if empty. `most_bytes`: The largest body; 0 for none.
         `fields`: Names and types of the fields of a JSON body. `on_too_large`: Called where a body
-        is refused for its size.
+        is refused for its size, with caller and parameters, and the refusal as `error`.
         """
 
         async def run(request: Request) -> Response:
-            call = Call(caller_of(request, roles), request.path_params)
+            caller, values = caller_of(request, roles), dict(request.path_params)
             if most_bytes or fields:
                 most = await run_in_threadpool(most_bytes) if callable(most_bytes) else most_bytes
                 try:
                     body = await read_body(request, most or _SMALL_BYTES)
                 except RefusalError as error:
                     if on_too_large is not None:
-                        await run_in_threadpool(on_too_large, call, error)
+                        await run_in_threadpool(on_too_large, caller, **values, error=error)
                     raise
-                content = json_object(body, **fields) if fields else {}
-                call = replace(call, body=body, content=content)
-            answer = await run_in_threadpool(handle, call)
+                values |= json_object(body, **fields) if fields else {"body": body}
+            answer = await run_in_threadpool(handle, caller, **values)
             if isinstance(answer, Path):
                 return FileResponse(answer, media_type=BODY)
             if isinstance(answer, bytes):

@@ -8,7 +8,7 @@ compared.
 
 import math
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -39,7 +39,7 @@ class PartAggregator:
         entries = self.rounds.model.network.infos.values()
         self.most_bytes = _HEADER_BYTES + sum(8 * math.prod(info.shape) for info in entries)
 
-    def status(self) -> dict[str, Any]:
+    def status(self, _caller: str = "") -> dict[str, Any]:
         """Return the current round, and the sites that have sent their parts."""
         with self._lock:
             finished = self.rounds.is_finished
@@ -50,7 +50,7 @@ class PartAggregator:
                 "received": {site: asdict(entry) for site, (entry, _) in known.items()},
             }
 
-    def part(self, number: int) -> bytes:
+    def part(self, _caller: str, number: int) -> bytes:
         """Return the client part with which a round begins; after the last one, the result."""
         with self._lock:
             if not 1 <= number <= self.rounds.number:
@@ -105,22 +105,17 @@ def aggregator_app(aggregator: PartAggregator) -> Starlette:
     """Return the aggregator's HTTP interface."""
     routes, round_ = service.Routes(), "/rounds/{number:int}"
 
-    def receive(call: service.Call) -> None:
-        aggregator.receive(call.caller, **call.path, body=call.body)
-
-    def close(call: service.Call) -> dict[str, str]:
+    def close(_server: str, number: int, roster: Mapping[str, Any]) -> dict[str, str]:
         try:
-            entries = call.content["roster"].items()
-            roster = {str(site): Taken(**entry) for site, entry in entries}
+            entries = {str(site): Taken(**entry) for site, entry in roster.items()}
         except TypeError as error:
             raise InvalidInputError(f"roster: {error}") from error
-        return {"digest": aggregator.close(call.path["number"], roster)}
+        return {"digest": aggregator.close(number, entries)}
 
-    routes.add("GET", "/status", lambda _call: aggregator.status(), roles=())
-    routes.add(
-        "GET", "/parts/{number:int}", lambda call: aggregator.part(call.path["number"]), roles=()
-    )
-    routes.add("PUT", f"{round_}/{{attempt:int}}/part", receive, most_bytes=aggregator.most_bytes)
+    receive, most = aggregator.receive, aggregator.most_bytes
+    routes.add("GET", "/status", aggregator.status, roles=())
+    routes.add("GET", "/parts/{number:int}", aggregator.part, roles=())
+    routes.add("PUT", f"{round_}/{{attempt:int}}/part", receive, most_bytes=most)
     routes.add("POST", f"{round_}/close", close, roles=("server",), fields={"roster": dict})
     return routes.app()
 

@@ -37,7 +37,6 @@ from site_agent.datasets.gaze.records import GazeSamples
 from site_agent.federated.plan import combine, first_model
 from site_agent.federated.private_training import PrivacyLedger, plan_privacy
 from site_agent.live.connection import ServiceConnection
-from site_agent.plain_json import write_json
 from site_agent.pool.profiles import privacy_folder
 from site_agent.secure.charter import json_digest
 from site_agent.secure.lab import Lab, RosterPolicy
@@ -46,7 +45,6 @@ from site_agent.split import frozen, kits, messages, part_checks, parts, trainin
 from site_agent.split.noise import Alter, SmashedNoise, sensitivity_of
 from site_agent.training.gaze.loop import repeatable, to_tensors
 from site_agent.work.ledger import Ledger
-from site_agent.work.processes import peak_memory_bytes
 
 _POLL_S = 0.2
 _HEADER_BYTES = 64 * 1024
@@ -68,11 +66,6 @@ class ClientReport:
     """Bodies in both directions."""
     aggregator_bytes: int
     """Bodies in both directions."""
-    seconds: float
-    """Including the wait for other sites."""
-    training_seconds: float
-    """Including the wait for the main server's answers."""
-    peak_memory_bytes: int
     part_digest: str
 
 
@@ -142,7 +135,6 @@ class SplitClient:
         self._aggregator = ServiceConnection(kit, kits.AGGREGATOR, patience_s=patience_s)
         self._ledger = Ledger(kit.folder / "attempts.jsonl")
         self._rounds = self._steps = 0
-        self._training_s = 0.0
 
     def __enter__(self) -> "SplitClient":
         return self
@@ -171,7 +163,6 @@ class SplitClient:
         the other.
         """
         assert bool(self.kit.charter) == (self._lab is not None), "a charter goes with a lab"
-        began_s = time.monotonic()
         while True:
             status = self.status()
             if status["finished"] or status["stopped"]:
@@ -194,7 +185,7 @@ class SplitClient:
                 time.sleep(_POLL_S)
         last = self._known_origin(status)
         write_whole(self.part_path, encode_model(last))
-        return self._report(began_s, str(status["client_digest"]))
+        return self._report(str(status["client_digest"]))
 
     def predict(self, samples: GazeSamples) -> Float32:
         """Return the gaze in patches, shape (n, 2), by the newest parts of both services."""
@@ -230,9 +221,7 @@ class SplitClient:
         path = f"/rounds/{number}/{attempt}"
         self._spend(number, attempt)
         remote = RemoteServer(self._server, self.kit, number, attempt)
-        began_s = time.monotonic()
         made = self._train(part, remote, number)
-        self._training_s += time.monotonic() - began_s
         contribution = training.contribution_of(made.differences, made.samples, digest, plan)
         if self._lab is None:
             body = encode_model(contribution_as_network(contribution), "safetensors")
@@ -426,14 +415,10 @@ class SplitClient:
         self._server.post_json(f"/smashed/{number}/end", content)
         self._note(f"sent means of smashed data of {len(made)} images")
 
-    def _report(self, began_s: float, digest: str) -> ClientReport:
+    def _report(self, digest: str) -> ClientReport:
         server, aggregator = self._server, self._aggregator
-        report = ClientReport(
+        return ClientReport(
             self.kit.name, self._rounds, self._steps, len(self._samples),
             server.sent_bytes + server.received_bytes,
-            aggregator.sent_bytes + aggregator.received_bytes,
-            time.monotonic() - began_s, self._training_s,
-            peak_memory_bytes(), digest,
+            aggregator.sent_bytes + aggregator.received_bytes, digest,
         )  # fmt: skip
-        write_json(self.kit.folder / "report.json", report)
-        return report

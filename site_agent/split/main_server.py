@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -37,16 +38,6 @@ from site_agent.training.gaze.loop import repeatable
 
 _MOST_SAMPLES = 10_000_000
 _MOST_ATTEMPTS = 10_000
-
-
-@dataclass(frozen=True)
-class StepPlace:
-    """The site, round, attempt and step of a message."""
-
-    site: str
-    round_number: int
-    attempt: int
-    step: int
 
 
 @dataclass
@@ -123,14 +114,15 @@ class MainServer:
             self._sessions[site] = _Session(number, attempt, samples, half)
             self._expected |= {site}
 
-    def message(self, kind: str, place: StepPlace, body: bytes) -> bytes:
+    def message(
+        self, kind: str, site: str, number: int, attempt: int, *, step: int, body: bytes
+    ) -> bytes:
         """Take a step, or half of one, and return the answer.
 
         `kind`: ``step``; with a tail ``forward`` and then ``backward``. The last message again, in
         the same bytes, gets the same answer.
         """
-        step = place.step
-        session = self._session(place)
+        session = self._session(site, number, attempt)
         with session.lock:
             digest = hashlib.sha256(body).hexdigest()
             if (kind, step) == session.last[:2]:
@@ -152,16 +144,14 @@ class MainServer:
             session.next_step += kind != "forward"
             return session.answer
 
-    def _session(self, place: StepPlace) -> _Session:
+    def _session(self, site: str, number: int, attempt: int) -> _Session:
         with self._lock:
-            self._require_open(place.site, place.round_number)
-            session = self._sessions.get(place.site)
-            expected = place.round_number, place.attempt
-            if session is None or (session.round_number, session.attempt) != expected:
-                attempt = 0 if session is None else session.attempt
+            self._require_open(site, number)
+            session = self._sessions.get(site)
+            if session is None or (session.round_number, session.attempt) != (number, attempt):
+                known = 0 if session is None else session.attempt
                 raise ConflictError(
-                    f"attempt {attempt} of {place.site} is under way, not {place.attempt}",
-                    code="attempt",
+                    f"attempt {known} of {site} is under way, not {attempt}", code="attempt"
                 )
             return session
 
@@ -204,8 +194,8 @@ class MainServer:
             self._require_open(site, number)
             self.smashed.finish(site, pieces, samples, digest)
 
-    def predict(self, body: bytes) -> bytes:
-        """Return the newest server part's predictions for smashed data."""
+    def predict(self, _site: str, body: bytes) -> bytes:
+        """Return the newest server part's predictions for smashed data of a site."""
         arrays = decode_arrays(body, self.shapes["predict"])
         with self._lock:
             model = self.rounds.model
@@ -219,7 +209,7 @@ class MainServer:
             )
         return encode_arrays({"found": output.numpy()})
 
-    def stop(self) -> None:
+    def stop(self, _caller: str = "") -> None:
         """Tell all clients to end."""
         with self._lock:
             self.stopped = True
@@ -328,37 +318,18 @@ def main_server_app(server: MainServer) -> Starlette:
     routes, shapes = service.Routes(), server.shapes
     attempt = "/rounds/{number:int}/{attempt:int}"
 
-    def begin(call: service.Call) -> None:
-        server.begin(call.caller, **call.path, samples=call.content["samples"])
-
-    def done(call: service.Call) -> None:
-        server.done(call.caller, **call.path, steps=call.content["steps"])
-
-    def finish_smashed(call: service.Call) -> None:
-        server.finish_smashed(call.caller, **call.path, **call.content)
-
-    def take_smashed(call: service.Call) -> None:
-        server.take_smashed(call.caller, **call.path, body=call.body)
-
     for kind in ("step", "forward", "backward"):
-
-        def message(call: service.Call, kind: str = kind) -> bytes:
-            return server.message(kind, StepPlace(call.caller, *call.path.values()), call.body)
-
-        path = f"{attempt}/{kind}/{{step:int}}"
-        routes.add("POST", path, message, most_bytes=shapes[kind].most_bytes)
-    samples, pieces = {"samples": int}, {"pieces": int, "samples": int, "digest": str}
+        path, take = f"{attempt}/{kind}/{{step:int}}", partial(server.message, kind)
+        routes.add("POST", path, take, most_bytes=shapes[kind].most_bytes)
     sizes = {name: shape.most_bytes for name, shape in shapes.items()}
-    routes.add("GET", "/status", lambda call: server.status(call.caller), roles=())
-    routes.add("POST", f"{attempt}/begin", begin, fields=samples)
-    routes.add("POST", f"{attempt}/done", done, fields={"steps": int})
-    smashed = "/smashed/{number:int}"
-    routes.add("POST", f"{smashed}/{{index:int}}", take_smashed, most_bytes=sizes["smashed"])
-    routes.add("POST", f"{smashed}/end", finish_smashed, fields=pieces)
-    routes.add(
-        "POST", "/predict", lambda call: server.predict(call.body), most_bytes=sizes["predict"]
-    )
-    routes.add("POST", "/stop", lambda _call: server.stop(), roles=("server",))
+    routes.add("GET", "/status", server.status, roles=())
+    routes.add("POST", f"{attempt}/begin", server.begin, fields={"samples": int})
+    routes.add("POST", f"{attempt}/done", server.done, fields={"steps": int})
+    smashed, pieces = "/smashed/{number:int}", {"pieces": int, "samples": int, "digest": str}
+    routes.add("POST", f"{smashed}/{{index:int}}", server.take_smashed, most_bytes=sizes["smashed"])
+    routes.add("POST", f"{smashed}/end", server.finish_smashed, fields=pieces)
+    routes.add("POST", "/predict", server.predict, most_bytes=sizes["predict"])
+    routes.add("POST", "/stop", server.stop, roles=("server",))
     return routes.app()
 
 

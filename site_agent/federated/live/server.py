@@ -97,7 +97,7 @@ class RoundsServer:
         self.asked: _Asked | None = None
         self.replies: dict[str, tuple[int, bytes]] = {}
 
-    def status(self) -> dict[str, Any]:
+    def status(self, _caller: str = "") -> dict[str, Any]:
         """Describe the progress of the rounds."""
         with self.changed:
             reports, rounds = self.rounds.reports, self.rounds.plan.rounds
@@ -187,7 +187,7 @@ class RoundsServer:
                 facts |= {"round": asked.number, "digest": asked.digest}
             return facts
 
-    def base_of(self, number: int) -> Path:
+    def base_of(self, _site: str, number: int) -> Path:
         """Return the file of the network of the round under way."""
         with self.changed:
             return self._require_asked("", number).base
@@ -198,7 +198,7 @@ class RoundsServer:
             asked = self.asked
             return 2 * asked.base.stat().st_size + 1024**2 if asked else 0
 
-    def receive(self, site: str, number: int, least_others: int, content: bytes) -> None:
+    def receive(self, site: str, number: int, least_others: int, body: bytes) -> None:
         """Take a site's contribution; one that cannot be combined leaves the site out."""
         with self.changed:
             asked, plan = self._require_asked(site, number), self.rounds.plan
@@ -206,7 +206,7 @@ class RoundsServer:
             if not 1 <= least_others <= _MOST_OTHERS:
                 raise ContributionError(f"asks for {least_others} other sites")
             round_files.check_network_contribution(
-                round_files.decode_network_contribution(content),
+                round_files.decode_network_contribution(body),
                 asked.network,
                 base_digest=asked.digest,
                 settings=plan.training.shared(),
@@ -216,16 +216,16 @@ class RoundsServer:
             self.leave_out(site, number, f"its contribution {error}")
             raise
         path = asked.folder / f"{site}.contribution"
-        write_whole(path, content, mode=0o600)
+        write_whole(path, body, mode=0o600)
         with self.changed:
             if self._require_asked(site, number) is asked and site not in asked.answered:
                 asked.files[site], asked.least_others[site] = path, least_others
                 self.changed.notify_all()
 
-    def refuse(self, site: str, number: int, word: str) -> None:
+    def refuse(self, site: str, number: int, error: str) -> None:
         """Note that a site does not contribute, with the type of its error."""
         # A site chooses the word, and people read it.
-        word = word if _REFUSAL.fullmatch(word) else "an answer of another kind"
+        word = error if _REFUSAL.fullmatch(error) else "an answer of another kind"
         self.leave_out(site, number, f"refused: {word}")
 
     def leave_out(self, site: str, number: int, reason: str) -> None:
@@ -362,31 +362,20 @@ def rounds_app(server: RoundsServer) -> Starlette:
     """Return the server's HTTP interface."""
     routes, round_ = service.Routes(), "/rounds/{number:int}"
 
-    def receive(call: service.Call) -> None:
-        server.receive(call.caller, call.path["number"], call.path["others"], call.body)
+    def leave_out(site: str, number: int, error: service.RefusalError, **_more: int) -> None:
+        server.leave_out(site, number, f"its contribution: {error}")
 
-    def leave_out(call: service.Call, error: service.RefusalError) -> None:
-        server.leave_out(call.caller, call.path["number"], f"its contribution: {error}")
-
-    def refuse(call: service.Call) -> None:
-        server.refuse(call.caller, call.path["number"], call.content["error"])
-
-    routes.add("GET", "/status", lambda _call: server.status(), roles=())
+    routes.add("GET", "/status", server.status, roles=())
     routes.add_presence(server.hear)
-    routes.add("GET", "/task", lambda call: server.task(call.caller))
-    routes.add("GET", f"{round_}/base", lambda call: server.base_of(call.path["number"]))
+    routes.add("GET", "/task", server.task)
+    routes.add("GET", f"{round_}/base", server.base_of)
     routes.add(
-        "PUT", f"{round_}/contribution/{{others:int}}", receive,
+        "PUT", f"{round_}/contribution/{{least_others:int}}", server.receive,
         most_bytes=server.most_bytes, on_too_large=leave_out,
     )  # fmt: skip
-    routes.add("POST", f"{round_}/refusal", refuse, fields={"error": str})
-    routes.add(
-        "GET", f"{round_}/reply", lambda call: server.reply(call.caller, call.path["number"])
-    )
-    routes.add(
-        "DELETE", f"{round_}/reply",
-        lambda call: server.confirm_reply(call.caller, call.path["number"]),
-    )  # fmt: skip
+    routes.add("POST", f"{round_}/refusal", server.refuse, fields={"error": str})
+    routes.add("GET", f"{round_}/reply", server.reply)
+    routes.add("DELETE", f"{round_}/reply", server.confirm_reply)
     return routes.app()
 
 

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,7 +15,6 @@ from site_agent.networks.modules import new_network
 from site_agent.pool.profiles import privacy_folder
 from site_agent.split.in_process import run_split_rounds
 from site_agent.split.kits import read_kit
-from site_agent.split.main_server import StepPlace
 from site_agent.split.plan import SplitPlan
 from site_agent.training.gaze.loop import repeatable
 from tests.cli.conftest import Run, run_here
@@ -60,25 +60,26 @@ def test_no_step_leaves_before_it_is_counted(tmp_path: Path, rounds: int, kills:
     seen: set[tuple[str, int, int]] = set()
     uncounted = []
 
-    def counted(site: str, place: StepPlace) -> bool:
+    def counted(site: str, number: int, attempt: int) -> bool:
         lines = (privacy_folder() / "spent.jsonl").read_text().splitlines()
         releases = [entry for line in lines if "release" in (entry := json.loads(line))]
-        number = f"{place.round_number} of {plan.digest[:16]}, attempt {place.attempt}"
+        name = f"{number} of {plan.digest[:16]}, attempt {attempt}"
         persons = [processes.persons[site]]
         charged = [entry for entry in releases if entry["persons"] == persons]
-        return [entry["round"] for entry in charged].count(number) == 1
+        return [entry["round"] for entry in charged].count(name) == 1
 
     processes = SplitProcesses(tmp_path, made=True)
     with repeatable(), live_split(tmp_path, plan) as live:
-        take = live.server.message
+        find = live.server._session
 
-        def message(kind: str, place: StepPlace, body: bytes) -> bytes:
-            if not counted(place.site, place):
-                uncounted.append(place)
-            seen.add((place.site, place.round_number, place.attempt))
-            return take(kind, place, body)
+        def find_session(*training: Any) -> Any:
+            """Begin a step, as each message of a client does."""
+            if not counted(*training):
+                uncounted.append(training)
+            seen.add(training)
+            return find(*training)
 
-        live.server.message = message  # type: ignore[method-assign]
+        live.server._session = find_session  # type: ignore[method-assign]
         processes.start(*processes.persons)
         wait_until(lambda: bool(seen))
         killed = processes.kill_at_random(kills, processes.persons)
