@@ -158,7 +158,10 @@ def test_sites_share_nothing_where_the_server_states_other_samples(
     monkeypatch.setattr(
         MainServer, "status", lambda server, site: status(server, site) | {"samples": many}
     )
-    with repeatable(), live_split(tmp_path, plan, parties=parties) as live:
-        with pytest.raises(FederationError, match="another number of samples"):
-            live.run_clients()
+    with (
+        repeatable(),
+        live_split(tmp_path, plan, parties=parties) as live,
+        pytest.raises(FederationError, match="another number of samples"),
+    ):
+        live.run_clients()
     assert not parties.board.sessions()
