@@ -45,6 +45,7 @@ from site_agent.split import frozen, kits, messages, part_checks, parts, trainin
 from site_agent.split.noise import Alter, SmashedNoise, sensitivity_of
 from site_agent.training.gaze.loop import repeatable, to_tensors
 from site_agent.work.ledger import Ledger
+from site_agent.work.processes import peak_memory_bytes
 
 _POLL_S = 0.2
 _HEADER_BYTES = 64 * 1024
@@ -66,6 +67,11 @@ class ClientReport:
     """Bodies in both directions."""
     aggregator_bytes: int
     """Bodies in both directions."""
+    seconds: float
+    """Including the wait for other sites."""
+    training_seconds: float
+    """Including the wait for the main server's answers."""
+    peak_memory_bytes: int
     part_digest: str
 
 
@@ -135,6 +141,7 @@ class SplitClient:
         self._aggregator = ServiceConnection(kit, kits.AGGREGATOR, patience_s=patience_s)
         self._ledger = Ledger(kit.folder / "attempts.jsonl")
         self._rounds = self._steps = 0
+        self._training_s = 0.0
 
     def __enter__(self) -> "SplitClient":
         return self
@@ -163,6 +170,7 @@ class SplitClient:
         the other.
         """
         assert bool(self.kit.charter) == (self._lab is not None), "a charter goes with a lab"
+        began_s = time.monotonic()
         while True:
             status = self.status()
             if status["finished"] or status["stopped"]:
@@ -185,7 +193,7 @@ class SplitClient:
                 time.sleep(_POLL_S)
         last = self._known_origin(status)
         write_whole(self.part_path, encode_model(last))
-        return self._report(str(status["client_digest"]))
+        return self._report(began_s, str(status["client_digest"]))
 
     def predict(self, samples: GazeSamples) -> Float32:
         """Return the gaze in patches, shape (n, 2), by the newest parts of both services."""
@@ -221,7 +229,9 @@ class SplitClient:
         path = f"/rounds/{number}/{attempt}"
         self._spend(number, attempt)
         remote = RemoteServer(self._server, self.kit, number, attempt)
+        began_s = time.monotonic()
         made = self._train(part, remote, number)
+        self._training_s += time.monotonic() - began_s
         contribution = training.contribution_of(made.differences, made.samples, digest, plan)
         if self._lab is None:
             body = encode_model(contribution_as_network(contribution), "safetensors")
@@ -415,10 +425,12 @@ class SplitClient:
         self._server.post_json(f"/smashed/{number}/end", content)
         self._note(f"sent means of smashed data of {len(made)} images")
 
-    def _report(self, digest: str) -> ClientReport:
+    def _report(self, began_s: float, digest: str) -> ClientReport:
         server, aggregator = self._server, self._aggregator
         return ClientReport(
             self.kit.name, self._rounds, self._steps, len(self._samples),
             server.sent_bytes + server.received_bytes,
-            aggregator.sent_bytes + aggregator.received_bytes, digest,
+            aggregator.sent_bytes + aggregator.received_bytes,
+            time.monotonic() - began_s, self._training_s,
+            peak_memory_bytes(), digest,
         )  # fmt: skip

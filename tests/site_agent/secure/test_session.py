@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,10 +20,13 @@ from aggregators.methods.refitting import RefitSettings, read_contribution, writ
 from aggregators.models import LeafContribution, NetworkContribution, StateDict, TensorInfo
 from aggregators.secure_sum.layout import network_layout
 from site_agent.errors import ConflictError, InvalidInputError, PoolUnreachableError, SecureSumError
+from site_agent.rounds.kinds import LeafRefitPart
 from site_agent.secure.lab import RosterPolicy
 from site_agent.secure.server import serve
 from site_agent.secure.session import new_descriptor
 from site_agent.secure.sums import (
+    SecureSums,
+    SumVisit,
     encode_leaf_presence,
     encode_leaf_sums,
     encode_network_file,
@@ -222,7 +226,7 @@ def test_a_secure_round_of_a_network_gives_what_a_plain_one_gives(folder: Path, 
 def test_secure_leaf_refinement_equals_the_plain_one_where_three_labs_reach(folder: Path) -> None:
     parties = create_parties(folder, labs=5)
     generator = np.random.default_rng(3)
-    budget, settings = parties.charter.budget, RefitSettings().shared()
+    settings = RefitSettings().shared()
     labs, files = [], {}
     for name in parties.charter.labs:
         counts = generator.integers(1, 60, 64) * (generator.random(64) < 0.5)
@@ -234,12 +238,21 @@ def test_secure_leaf_refinement_equals_the_plain_one_where_three_labs_reach(fold
         )
         files[name] = folder / f"{name}.contribution"
         write_contribution(labs[-1], files[name])
-    first = {name: encode_leaf_presence(path, budget) for name, path in files.items()}
-    reached = read_presence(parties.sum_of(first, folder / "presence"))
+
+    def visit(name: str) -> SumVisit:
+        sums: Any = SecureSums(parties.lab(name), (*files,), "leaves", RosterPolicy())
+        return LeafRefitPart.take_part(sums, files[name], Path(), folder / f"{name}.sum")
+
+    visits: list[SumVisit] = []
+    while not visits or any(made.total is None for made in visits):
+        visits = [visit(name) for name in files]
+        for session in parties.board.sessions():
+            parties.serve(session)
+    assert len({(folder / f"{name}.sum").read_bytes() for name in files}) == 1
+    reached = read_presence(folder / "lab-0.presence")
     assert reached.tolist() == np.sum([lab.counts > 0 for lab in labs], axis=0).tolist()
     least = parties.charter.terms.least_labs
-    second = {name: encode_leaf_sums(path, reached, least, budget) for name, path in files.items()}
-    combined = read_contribution(parties.sum_of(second, folder / "combined.contribution"))
+    combined = read_contribution(folder / "lab-0.sum")
     plain = mean_change([(lab.changes, lab.counts.astype(np.float64)) for lab in labs])
     kept = reached >= least
     assert 0 < kept.sum() < 64
