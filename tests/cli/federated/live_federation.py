@@ -1,21 +1,33 @@
-"""A federation on loopback: a server and sites, each a process of its own."""
+"""A federation on loopback: a server and sites, each a process of its own but a hostile site."""
 
+import itertools
 import os
 import signal
 import socket
 import subprocess
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from aggregators import write_model
+from aggregators.methods.merging import encode_input
+from aggregators.methods.networks.round_files import decode_network_contribution
+from aggregators.models import StateDict
 from site_agent.datasets.gaze.check import open_gaze
 from site_agent.datasets.gaze.generic_layout import write_samples
 from site_agent.datasets.gaze.records import GazeSamples
 from site_agent.federated.contribution_ledger import ContributionLedger
 from site_agent.federated.in_process import HeldRound, run_rounds
+from site_agent.federated.live.site import LiveSite
+from site_agent.federated.live.site_rules import SiteRules
 from site_agent.federated.personal import PersonalPart
 from site_agent.federated.plan import digest_run, first_model, make_plan
+from site_agent.live.kits import Kit, open_kit
 from site_agent.networks.modules import new_network
 from site_agent.pool.profiles import rounds_folder
 from tests.cli.conftest import Outcome, run_here, start_process
@@ -30,6 +42,34 @@ Digests = list[tuple[str, dict[str, str]]]
 def digests_of(outcome: Outcome) -> Digests:
     """Return the digests that 'federated serve' shows."""
     return [(round_["digest"], round_["updates"]) for round_ in outcome.data["rounds"]]
+
+
+class HostileSite(LiveSite):
+    """A site in a thread that trains, and then sends something else."""
+
+    def __init__(self, kit: Kit, rules: SiteRules, kinds: Sequence[str]) -> None:
+        super().__init__(kit, rules, note=lambda _text: None)
+        self._kinds = itertools.cycle(kinds)
+        self.thread = threading.Thread(target=self._take_part)
+
+    def _take_part(self) -> None:
+        with self:
+            self.run()
+
+    def _contribute(
+        self, number: int, facts: Mapping[str, Any], content: bytes
+    ) -> tuple[bytes, int, int]:
+        body, samples, least_others = super()._contribute(number, facts, content)
+        made = decode_network_contribution(body)
+        name, first = next(iter(made.network.tensors.items()))
+        tensors = {**made.network.tensors, name: np.full_like(first, np.nan)}
+        network = StateDict(tensors, made.network.infos, made.network.metadata)
+        bodies = {
+            "nan": bytes(encode_input(replace(made, network=network))),
+            "garbage": b"garbage",
+            "huge": bytes(64 * 1024**2),
+        }
+        return bodies[next(self._kinds)], samples, least_others
 
 
 class LiveFederation:
@@ -49,6 +89,7 @@ class LiveFederation:
         write_samples(self.data, samples.values())
         write_model(new_network("gaze-lenet", 1), self.base)
         self.processes: dict[str, subprocess.Popen[str]] = {}
+        self.hostile: HostileSite | None = None
         self.port = free_port()
         self.provision(self.kits, self.port)
 
@@ -64,14 +105,27 @@ class LiveFederation:
         data = open_gaze(self.data)
         return {site: data.read([self.persons[site]]) for site in self.sites}
 
-    def start(self, *names: str, **environment: str) -> None:
+    def start(self, *names: str) -> None:
         """Start sites."""
         for name in names:
             arguments = ["federated", "site", self.kits / name, "--data", self.data]
             arguments += ["--persons", self.persons[name], "--base", self.base]
             arguments += ["--least-others", self.least_others]
             arguments += [word for plan in self.plans for word in ("--accept", plan.digest)]
-            self.processes[name] = start_process(*arguments, **environment)
+            self.processes[name] = start_process(*arguments)
+
+    def start_hostile(self, name: str, *kinds: str) -> None:
+        """Start a site that trains, and answers round n with nonsense of the n-th kind."""
+        rules = SiteRules(
+            self.data,
+            (self.persons[name],),
+            {first_model(new_network("gaze-lenet", 1)).digest: None},
+            tuple(plan.digest for plan in self.plans),
+            self.folder / "hostile",
+            least_others=self.least_others,
+        )
+        self.hostile = HostileSite(open_kit(self.kits / name), rules, kinds)
+        self.hostile.thread.start()
 
     def is_served(self) -> bool:
         try:
@@ -149,6 +203,9 @@ def live_federation(
             federation.stop(name)
         wait_until(lambda: not processes_of(folder))
     finally:
+        if federation.hostile is not None:
+            federation.hostile.ending.set()
+            federation.hostile.thread.join()
         for pid in processes_of(folder):
             os.kill(pid, signal.SIGKILL)
 

@@ -1,7 +1,6 @@
 """Live rounds as users start them: a server and sites as processes, with mutual TLS."""
 
 import json
-import os
 import signal
 from pathlib import Path
 
@@ -20,7 +19,7 @@ def test_live_rounds_have_the_digests_of_rounds_in_one_process(tmp_path: Path) -
     with live_federation(tmp_path, 3, ("fedpac", 2)) as federation:
         *honest, last = federation.sites
         federation.start(*honest)
-        federation.start(last, **hostile(tmp_path / "hostile", "nan", "garbage"))
+        federation.start_hostile(last, "nan", "garbage")
         outcome = run_here(*federation.serving("fedpac", 2, "--round-limit-s", 540))
         require_that_the_last_site_is_left_out_and_named(outcome, federation.sites)
         require_replies_for_each_site(federation, honest, outcome, tmp_path / "home" / "personal")
@@ -87,7 +86,7 @@ def require_replies_for_each_site(
 def test_a_site_that_sends_too_much_is_left_out(tmp_path: Path) -> None:
     with live_federation(tmp_path, 3, ("fedavg", 1)) as federation:
         federation.start("site-0", "site-1")
-        federation.start("site-2", **hostile(tmp_path / "hostile", "huge"))
+        federation.start_hostile("site-2", "huge")
         outcome = run_process(*federation.serving("fedavg", 1, "--round-limit-s", 40))
         assert outcome.code == 0, outcome.err
     [only] = outcome.data["rounds"]
@@ -99,7 +98,7 @@ def test_sites_refuse_networks_that_they_did_not_name_and_sums_of_too_few(tmp_pa
     plans = ("fedavg", 1), ("median", 1)
     with live_federation(tmp_path, 3, *plans, least_others=2) as federation:
         federation.start("site-0", "site-1")
-        federation.start("site-2", **hostile(tmp_path / "hostile", "nan"))
+        federation.start_hostile("site-2", "nan")
         alone = run_process(*federation.serving("fedavg", 1))
         write_model(new_network("gaze-lenet", 2), federation.base)
         other = run_process(*federation.serving("median", 1))
@@ -170,12 +169,3 @@ def test_a_site_of_another_federation_is_refused(tmp_path: Path) -> None:
         assert "CERTIFICATE_VERIFY_FAILED" in refused.err
         assert "is of another training" in refused.err
         federation.kill("server")
-
-
-def hostile(folder: Path, *kinds: str) -> dict[str, str]:
-    """Return the environment of a site that answers round n with nonsense of the n-th kind."""
-    folder.mkdir()
-    code = Path(__file__).with_name("hostile_site.py").read_text(encoding="utf-8")
-    (folder / "sitecustomize.py").write_text(code, encoding="utf-8")
-    path = os.pathsep.join(filter(None, [str(folder), os.environ.get("PYTHONPATH")]))
-    return {"PYTHONPATH": path, "HOSTILE_KINDS": ",".join(kinds)}
