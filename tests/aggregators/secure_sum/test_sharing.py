@@ -16,20 +16,15 @@ from hypothesis import strategies as st
 from numba import njit
 
 from aggregators.errors import ConversionError, IncompatibleModelsError, OptionError
-from aggregators.methods.leaf_refit import mean_change
-from aggregators.models import LeafContribution, NetworkContribution, StateDict, TensorInfo, UInt32
+from aggregators.models import NetworkContribution, StateDict, TensorInfo, UInt32
 from aggregators.secure_sum import field_kernel
 from aggregators.secure_sum.layout import (
     BitBudget,
     SumLayout,
-    combine_leaves,
     combine_network,
     decode_sum,
     encode,
-    encode_leaves,
     encode_network,
-    leaf_presence_layout,
-    leaf_sums_layout,
     network_layout,
 )
 from aggregators.secure_sum.sharing import (
@@ -356,35 +351,3 @@ def test_what_does_not_fit_is_refused_by_name() -> None:
         encode_network(layout, replace(lab, base_digest="cd" * 32), base, _BUDGET)
     with pytest.raises(ConversionError, match="found 65537, expected 0 to 65536"):
         encode_network(layout, replace(lab, network=base, samples=65537), base, _BUDGET)
-
-
-def test_leaf_sums_equal_the_plain_mean_where_three_labs_reach() -> None:
-    generator = np.random.default_rng(1)
-    labs = []
-    for _ in range(5):
-        counts = generator.integers(0, 9, 40) * (generator.random(40) < 0.5)
-        changes = generator.normal(0, 0.01, (40, 6, 2)) * (counts > 0)[:, np.newaxis, np.newaxis]
-        labs.append(
-            LeafContribution(changes.astype(np.float32), counts.astype(np.uint32), _DIGEST, {})
-        )
-    presence = leaf_presence_layout(labs[0])
-    total = _sum([encode_leaves(presence, lab, _BUDGET) for lab in labs])
-    reached = decode_sum(total, 40, 5, _BUDGET)[1]
-    assert reached.tolist() == [
-        sum(int(lab.counts[leaf] > 0) for lab in labs) for leaf in range(40)
-    ]
-    layout = leaf_sums_layout(presence, reached, 3)
-    groups = int((reached >= 3).sum())
-    assert 0 < groups < 40
-    total = _sum([encode_leaves(layout, lab, _BUDGET) for lab in labs])
-    combined = combine_leaves(layout, *decode_sum(total, groups, 5, _BUDGET))
-    expected = mean_change([(lab.changes, lab.counts.astype(np.float64)) for lab in labs])
-    expected[reached < 3] = 0
-    assert np.abs(combined.changes - expected).max() < 1e-7
-    assert (
-        combined.counts.tolist()
-        == (sum(lab.counts.astype(int) for lab in labs) * (reached >= 3)).tolist()
-    )
-    assert layout.digest != presence.digest
-    with pytest.raises(IncompatibleModelsError, match="labs per leaf"):
-        leaf_sums_layout(presence, reached, 6)

@@ -190,7 +190,9 @@ def points_of(names: tuple[str, ...], first: int = 0) -> np.ndarray:
     return np.stack([numbers, 2 * numbers], axis=1)
 
 
-@pytest.mark.parametrize(("names", "first"), [(PADDED, 0), (BARE, 0), (FROM_ONE, 1)])
+@pytest.mark.parametrize(
+    ("names", "first"), [(PADDED, 0), (BARE, 0), (FROM_ONE, 1), (PADDED[36:48], 0)]
+)
 def test_eye_centres_are_found_by_the_names_of_the_landmarks(
     names: tuple[str, ...], first: int
 ) -> None:
@@ -199,11 +201,6 @@ def test_eye_centres_are_found_by_the_names_of_the_landmarks(
     assert chosen.scale(points_of(names, first), BOX) == pytest.approx(6 * 5**0.5)
     outer = normaliser_for(names, "outer-corners")
     assert outer.scale(points_of(names, first), BOX) == pytest.approx(9 * 5**0.5)
-
-
-def test_excerpts_of_the_68_keep_their_eyes() -> None:
-    names = PADDED[36:48]
-    assert normaliser_for(names).scale(points_of(names), BOX) == pytest.approx(6 * 5**0.5)
 
 
 @pytest.mark.parametrize(
@@ -252,10 +249,6 @@ def test_networks_are_refused(test_faces: FaceDataset, tmp_path: Path) -> None:
 def test_the_error_of_the_openness_of_the_eyes(
     trained_landmarks: Path, test_faces: FaceDataset
 ) -> None:
-    from aggregators.formats import read_model
-    from aggregators.predictors import to_grey
-    from site_agent.pictures.images import read_image
-
     scores = evaluate_landmarks(trained_landmarks, test_faces, resamples=50)
     predictor = LandmarkPredictor(read_model(trained_landmarks))  # type: ignore[arg-type]
     names = part_names(test_faces)

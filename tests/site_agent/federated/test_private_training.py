@@ -72,20 +72,6 @@ def test_the_epsilon_is_just_above_that_of_dp_accounting(expected: float) -> Non
     assert expected <= epsilon_of(RELEASES[expected], 1e-5) <= expected + 0.02
 
 
-def test_the_epsilons_of_the_table_are_those_of_dp_accounting() -> None:
-    dp_accounting = pytest.importorskip("dp_accounting")
-    from dp_accounting.pld import PLDAccountant
-
-    for expected, history in RELEASES.items():
-        accountant = PLDAccountant()
-        for noise, rate, steps in history:
-            event = dp_accounting.GaussianDpEvent(noise)
-            if rate < 1:
-                event = dp_accounting.PoissonSampledDpEvent(rate, event)
-            accountant.compose(dp_accounting.SelfComposedDpEvent(event, steps))
-        assert accountant.get_epsilon(1e-5) == pytest.approx(expected, abs=1e-3)
-
-
 @pytest.mark.parametrize("layers", ["last", "all"])
 @pytest.mark.parametrize("unit", ["sample", "person"])
 def test_one_sample_or_person_moves_the_sum_by_its_clipped_part_at_most(

@@ -1,19 +1,13 @@
 """A board in a folder, for parties in one process or on one machine."""
 
 import hashlib
-import re
 import shutil
 from pathlib import Path
 
 from aggregators.whole_file import whole_file, write_whole
-from site_agent.errors import ConflictError, DigestMismatchError, InvalidInputError, NotFoundError
-from site_agent.secure.charter import NAME_PATTERN
-from site_agent.secure.messages import DIGEST_PATTERN, Post
+from site_agent.errors import ConflictError, DigestMismatchError
+from site_agent.secure.messages import Post
 from site_agent.work.locks import locked
-
-MOST_DESCRIPTOR_BYTES = 1 << 20
-MOST_ENVELOPE_BYTES = 3 << 19
-"""1.5 MiB: the largest DSSE envelope (768 KiB of payload in base64) and its signature."""
 
 
 class FolderBoard:
@@ -31,8 +25,6 @@ class FolderBoard:
         folder.mkdir(parents=True, exist_ok=True)
 
     def open_session(self, descriptor: bytes) -> str:
-        if len(descriptor) > MOST_DESCRIPTOR_BYTES:
-            raise InvalidInputError(f"a descriptor has at most {MOST_DESCRIPTOR_BYTES:,} bytes")
         session = hashlib.sha256(descriptor).hexdigest()
         folder = self.folder / session
         for name in ("posts", "blobs"):
@@ -49,15 +41,10 @@ class FolderBoard:
         return [session for _, session in sorted(opened)]
 
     def descriptor(self, session: str) -> bytes:
-        return (self._session_folder(session) / "descriptor.json").read_bytes()
+        return (self.folder / session / "descriptor.json").read_bytes()
 
     def post(self, session: str, phase: str, sender: str, envelope: bytes) -> None:
-        for name in (phase, sender):
-            if not re.fullmatch(NAME_PATTERN, name):
-                raise InvalidInputError(f"{name!r} is not a name of a phase or sender")
-        if len(envelope) > MOST_ENVELOPE_BYTES:
-            raise InvalidInputError(f"an envelope has at most {MOST_ENVELOPE_BYTES:,} bytes")
-        folder = self._session_folder(session) / "posts"
+        folder = self.folder / session / "posts"
         with locked(folder / ".lock"):
             known = sorted(folder.glob("*.json"))
             for path in known:
@@ -72,7 +59,7 @@ class FolderBoard:
 
     def posts(self, session: str) -> list[Post]:
         posts = []
-        for path in sorted((self._session_folder(session) / "posts").glob("*.json")):
+        for path in sorted((self.folder / session / "posts").glob("*.json")):
             _, phase, sender, _ = path.name.split(".")
             posts.append(Post(session, phase, sender, path.read_bytes()))
         return posts
@@ -80,24 +67,16 @@ class FolderBoard:
     def put_blob(self, session: str, sender: str, path: Path) -> str:
         with path.open("rb") as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
-        target = self._session_folder(session) / "blobs" / digest
+        target = self.folder / session / "blobs" / digest
         if not target.exists():
             _copy_whole(path, target)
         return digest
 
     def get_blob(self, session: str, digest: str, target: Path, most_bytes: int) -> None:
-        path = self._session_folder(session) / "blobs" / digest
-        if not re.fullmatch(DIGEST_PATTERN, digest) or not path.exists():
-            raise NotFoundError(f"session {session[:16]} has no file {digest[:16]}")
+        path = self.folder / session / "blobs" / digest
         if path.stat().st_size > most_bytes:
             raise DigestMismatchError(f"file {digest[:16]} is too large")
         _copy_whole(path, target)
-
-    def _session_folder(self, session: str) -> Path:
-        folder = self.folder / session
-        if not re.fullmatch(DIGEST_PATTERN, session) or not (folder / "descriptor.json").exists():
-            raise NotFoundError(f"the board has no session {session[:16]!r}")
-        return folder
 
 
 def _copy_whole(source: Path, target: Path) -> None:

@@ -1,6 +1,7 @@
 """A secure sum from the descriptor to the combined contribution, and the labs in it."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -8,17 +9,22 @@ from typing import Any
 import numpy as np
 import pytest
 
-from aggregators.errors import ConversionError, FormatError
-from aggregators.formats import read_model, write_model
-from aggregators.methods import merge
+from aggregators.errors import FormatError, IncompatibleModelsError
+from aggregators.formats import write_model
 from aggregators.methods.leaf_refit import mean_change
 from aggregators.methods.networks.round_files import (
     read_network_contribution,
     write_network_contribution,
 )
 from aggregators.methods.refitting import RefitSettings, read_contribution, write_contribution
-from aggregators.models import LeafContribution, NetworkContribution, StateDict, TensorInfo
-from aggregators.secure_sum.layout import network_layout
+from aggregators.models import LeafContribution, StateDict
+from aggregators.secure_sum.layout import (
+    BitBudget,
+    encode_network,
+    leaf_presence_layout,
+    leaf_sums_layout,
+    network_layout,
+)
 from site_agent.errors import ConflictError, InvalidInputError, PoolUnreachableError, SecureSumError
 from site_agent.rounds.kinds import LeafRefitPart
 from site_agent.secure.lab import RosterPolicy
@@ -178,49 +184,18 @@ def test_a_server_acts_in_all_sessions_of_its_charter(
     assert len(states) == len(set(states)) <= 6
 
 
-@pytest.mark.parametrize("mean", ["samples", "sites"])
-def test_a_secure_round_of_a_network_gives_what_a_plain_one_gives(folder: Path, mean: str) -> None:
-    parties = create_parties(folder)
-    generator = np.random.default_rng(8)
-    infos = {
-        "features.weight": TensorInfo("F32", (40, 30)),
-        "norm.running_var": TensorInfo("F32", (40,)),
-        "norm.num_batches_tracked": TensorInfo("I64", ()),
-    }
-
-    def network() -> StateDict:
-        tensors = {
-            name: generator.normal(0, 1, info.shape).astype(np.float32)
-            if info.dtype == "F32"
-            else np.array(generator.integers(100), dtype=np.int64)
-            for name, info in infos.items()
-        }
-        return StateDict(tensors, infos)
-
-    base = folder / "base.safetensors"
-    digest = write_model(network(), base)
-    files, inputs = [], {}
-    for number, name in enumerate(parties.charter.labs):
-        files.append(folder / f"{name}.contribution")
-        trained = NetworkContribution(network(), "values", 100 + 17 * number, digest, {})
-        write_network_contribution(trained, files[-1])
-        inputs[name] = encode_network_file(files[-1], base, parties.charter.budget, mean=mean)
-    combined = parties.sum_of(inputs, folder / "combined.contribution")
-    options = {"mean": mean}
-    merge("fedavg", [base, *files], options=options, output=folder / "plain.safetensors")
-    merge("fedavg", [base, combined], options=options, output=folder / "secure.safetensors")
-    plain, secure = (read_model(folder / f"{item}.safetensors") for item in ("plain", "secure"))
-    assert isinstance(plain, StateDict)
-    assert isinstance(secure, StateDict)
-    for name in ("features.weight", "norm.running_var"):
-        assert np.abs(plain.tensors[name] - secure.tensors[name]).max() <= 1e-6
-    write_network_contribution(
-        NetworkContribution(network(), "values", 10**6, digest, {}), files[0]
-    )
-    with pytest.raises(ConversionError, match="found 1000000, expected 0 to 65536"):
-        encode_network_file(files[0], base, parties.charter.budget)
+@pytest.mark.parametrize(("mean", "weight"), [("samples", 117), ("sites", 1)])
+def test_a_file_of_differences_counts_by_its_samples_or_as_a_site(
+    tmp_path: Path, mean: str, weight: int
+) -> None:
+    base, file, budget = tmp_path / "base.safetensors", tmp_path / "a.contribution", BitBudget()
+    made = replace(contribution(1, 117), base_digest=write_model(BASE, base))
+    write_network_contribution(made, file)
+    encoded = encode_network_file(file, base, budget, mean=mean)
+    expected = encode_network(encoded.layout, replace(made, samples=weight), BASE, budget)
+    assert np.array_equal(encoded.numbers, expected)
     with pytest.raises(FormatError):
-        encode_network_file(base, base, parties.charter.budget)
+        encode_network_file(base, base, budget)
 
 
 def test_secure_leaf_refinement_equals_the_plain_one_where_three_labs_reach(folder: Path) -> None:
@@ -260,6 +235,8 @@ def test_secure_leaf_refinement_equals_the_plain_one_where_three_labs_reach(fold
     assert not combined.changes[~kept].any()
     assert combined.counts[kept].tolist() == np.sum([x.counts for x in labs], axis=0)[kept].tolist()
     assert not combined.counts[~kept].any()
+    with pytest.raises(IncompatibleModelsError, match="labs per leaf"):
+        leaf_sums_layout(leaf_presence_layout(labs[0]), reached, 6)
     (folder / "odd").write_bytes(b"123")
     with pytest.raises(InvalidInputError, match="not the result of a session"):
         read_presence(folder / "odd")

@@ -16,7 +16,7 @@ from aggregators.models import NetworkContribution, StateDict
 from site_agent.datasets.gaze.records import GazeSamples
 from site_agent.errors import InvalidInputError
 from site_agent.federated.in_process import run_rounds
-from site_agent.federated.local_training import subtract_network, train_at_site
+from site_agent.federated.local_training import subtract_network
 from site_agent.federated.plan import combine, first_model, seed_of
 from site_agent.networks.modules import from_module, new_network, to_module
 from site_agent.split.in_process import run_split_rounds
@@ -112,23 +112,6 @@ def test_v1_is_fedavg_of_whole_networks(cut: str, optimiser: Optimiser) -> None:
     assert difference(last_network(plan, small_sites()), fedavg(plan, small_sites())) < 1e-6
 
 
-def test_v1_is_what_rounds_of_sites_compute() -> None:
-    """The rounds of the product, with their own seeds: sites that do not guard themselves."""
-    plan = plan_of("pool1", rounds=1)
-    base = new_network("gaze-lenet", 1)
-    first = first_model(base)
-    made = {
-        site: train_at_site(
-            base, first.digest, samples, plan.training,
-            site=site, round_number=1, guarded=False,
-        ).contribution
-        for site, samples in small_sites().items()
-    }  # fmt: skip
-    rounds = combine(plan.averaging, first, made).model.network
-    assert difference(last_network(plan, small_sites()), rounds) < 1e-6
-
-
-@pytest.mark.slow
 def test_v1_of_sites_that_guard_themselves_has_the_batches_of_rounds() -> None:
     """Only the dense rows differ, which sites of rounds keep back and main servers have anyway."""
     plan = plan_of("pool1", rounds=1)
@@ -138,14 +121,6 @@ def test_v1_of_sites_that_guard_themselves_has_the_batches_of_rounds() -> None:
     for name in ("conv1.weight", "conv2.weight", "fc2.weight"):
         expected = rounds.tensors[name]
         assert np.abs(network.tensors[name] - expected).max() < 1e-6 * np.abs(expected).max()
-
-
-@pytest.mark.parametrize("cut", LENET_CUTS)
-def test_one_plain_step_a_round_is_a_step_on_the_union(cut: str) -> None:
-    plan = plan_of(cut, rounds=1, batch_size=1000, momentum=0, epochs=1)
-    union = GazeSamples.join([*small_sites().values()])
-    expected = train_whole(new_network("gaze-lenet", 1), union, plan, "union", 1)
-    assert difference(last_network(plan, small_sites()), expected) < 1e-6
 
 
 def test_cuts_of_resnet_do_not_change_what_it_learns() -> None:

@@ -74,24 +74,6 @@ def test_detectors_are_combined_as_in_table_two() -> None:
     assert len({step.key for step in steps}) == len(steps)
 
 
-def test_landmarks_are_refined_in_rounds_as_through_a_pool() -> None:
-    steps = plan({"num_trees_per_cascade_level": 50, "seed": 7, "training.seed": 0})
-    whole = "P1+P2+P3+P4+P5+P6"
-    assert names(steps, "cascade")[-2:] == [
-        f"CASCADE({whole})", f"CASCADE({whole}), thinned to 50",
-    ]  # fmt: skip
-    assert names(steps, "refined") == [
-        f"REFINED({whole}), round {number}{thinned}"
-        for thinned in ("", ", thinned to 50")
-        for number in (1, 2, 3)
-    ]
-    rounds = [step for step in steps if step.do.endswith(":refine")]
-    assert [step.options["settings"]["seed"] for step in rounds] == [7, 8, 9] * 2
-    assert [step.options["settings"]["thin"] for step in rounds] == [None] * 3 + [50, None, None]
-    assert rounds[1].needs == (rounds[0].key,), "the next round goes on with the last result"
-    assert all(step.options["landmarks"] == ("36", "37") for step in rounds)
-
-
 def test_orders_are_other_ones_and_depend_on_the_seed() -> None:
     def orders(seed: int, count: int, parts: list[str]) -> list[str]:
         return names(plan({"seed": seed, "orders": count}, parts, detectors=True), "order")

@@ -18,7 +18,6 @@ from site_agent.datasets.imglab_xml import read_imglab_xml
 from site_agent.datasets.records import AnnotatedImage, FaceBox, FaceDataset, dataset_digest
 from site_agent.errors import InvalidInputError, TrainingDataError, TrainingFailedError
 from site_agent.evaluation.detection import evaluate_detector
-from site_agent.pictures.images import read_image
 from site_agent.training.detector_plan import HogSvmSettings, plan_detector
 from site_agent.training.ert import unlearnable_boxes
 from site_agent.training.hog_svm import plan_views, train_hog_svm
@@ -231,29 +230,6 @@ def test_the_file_holds_the_detectors_of_all_labels(trained: Path) -> None:
         np.testing.assert_array_equal(both.weights[i], detector.weights[0])
         assert both.thresholds[i] == detector.thresholds[0]
         assert both.overlap_iou >= detector.overlap_iou
-
-
-def test_dlib_finds_the_same_with_it_as_with_both(trained: Path, test_faces: FaceDataset) -> None:
-    both = dlib.fhog_object_detector(str(trained))
-    alone = [
-        dlib.fhog_object_detector(str(trained.with_name(f"{label}.svm")))
-        for label in ("front", "left")
-    ]
-    used = set()
-    for image in test_faces.images[:6]:
-        pixels = read_image(image.path)
-        boxes, scores, indices = both.run(pixels, 0, -0.2)
-        detections = [detector.run(pixels, 0, -0.2) for detector in alone]
-        every = [
-            (box.left(), box.top(), box.right(), box.bottom(), round(score, 6), i)
-            for i, (rectangles, values, _) in enumerate(detections)
-            for box, score in zip(rectangles, values, strict=True)
-        ]
-        for box, score, index in zip(boxes, scores, indices, strict=True):
-            corners = (box.left(), box.top(), box.right(), box.bottom())
-            assert (*corners, round(score, 6), index) in every
-        used |= set(indices)
-    assert used == {0, 1}
 
 
 def test_a_face_counts_whichever_detector_finds_it(

@@ -69,17 +69,6 @@ def test_the_minimum_on_the_simplex_meets_its_conditions(seed: int, size: int) -
     assert gradient.min() >= gradient[point > 1e-6].max() - 1e-5 * scale
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_no_point_of_a_fine_grid_is_better(seed: int) -> None:
-    matrix = draw_matrix(seed, 3)
-    minimum = minimise_on_simplex(matrix)
-    least = minimum @ matrix @ minimum
-    for first, second in itertools.product(np.linspace(0, 1, 101), repeat=2):
-        if first + second <= 1:
-            point = np.array([first, second, 1 - first - second])
-            assert least <= point @ matrix @ point + 1e-9 * np.abs(matrix).max()
-
-
 def test_of_equal_answers_the_even_one_is_taken() -> None:
     for matrix in (np.zeros((4, 4)), np.ones((4, 4)), 1e-9 * np.ones((4, 4))):
         np.testing.assert_allclose(minimise_on_simplex(matrix), 0.25)
@@ -172,21 +161,6 @@ def test_the_order_of_the_sites_changes_no_byte(tmp_path: Path) -> None:
         assert merged.state is not None
         states.add((bytes(encode_model(merged.model)), encode_input(merged.state)))
     assert len(states) == 1
-
-
-def test_a_site_alone_keeps_its_head_and_equal_sites_share_one(tmp_path: Path) -> None:
-    base = write_base(tmp_path)
-    alone = write(base, 1)
-    _, (reply,) = replies(base, [alone])
-    np.testing.assert_allclose(reply.head[HEAD], make_base(1).tensors[HEAD], rtol=1e-12)
-    _, answers = replies(base, [alone, alone])
-    assert all(np.array_equal(answer.head[HEAD], reply.head[HEAD]) for answer in answers)
-    # With equal statistics and other heads, each gets the mean of all.
-    sites = [alone, *(write(base, site, statistics=class_statistics(1)) for site in (2, 3))]
-    _, answers = replies(base, sites)
-    mean = np.mean([make_base(site).tensors[HEAD] for site in (1, 2, 3)], axis=0)
-    for answer in answers:
-        np.testing.assert_allclose(answer.head[HEAD], mean, rtol=1e-12)
 
 
 def test_a_state_read_again_has_the_same_replies_for_those_who_contributed(tmp_path: Path) -> None:

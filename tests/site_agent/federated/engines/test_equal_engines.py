@@ -5,7 +5,6 @@ import os
 import random
 import signal
 import subprocess
-import sys
 import time
 from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
@@ -39,7 +38,7 @@ from site_agent.pool.client import PoolClient
 from site_agent.rounds.contract import ContributionRules, DataChoice
 from site_agent.rounds.contributing import prepare_contribution
 from site_agent.rounds.finishing import finish_round
-from tests.conftest import PROJECT_ROOT
+from tests.cli.conftest import start_process
 from tests.site_agent.datasets.gaze.made import folder_of, samples_of
 from tests.site_agent.live_pool import live_pool
 
@@ -215,25 +214,11 @@ class Federation:
 
     def start(self) -> subprocess.Popen[str]:
         options = [word for item in OPTIONS.items() for word in ("--option", "=".join(item))]
-        arguments = [
-            "federated",
-            "simulate",
-            self.table,
-            "--method",
-            "fedadam",
-            "--base",
-            self.base,
-        ]
-        arguments += ["--rounds", self.rounds, "--holdout", "none", "--workers", 1]
-        arguments += ["-o", self.place, *options]
-        return subprocess.Popen(
-            [sys.executable, "-m", "cli", *map(str, arguments)],
-            cwd=PROJECT_ROOT,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        return start_process(
+            "federated", "simulate", self.table, "--method", "fedadam", "--base", self.base,
+            "--rounds", self.rounds, "--holdout", "none", "--workers", 1, "-o", self.place,
+            *options,
+        )  # fmt: skip
 
     def kill(self, draw: random.Random) -> None:
         """Start it, and kill one of its processes some files later."""

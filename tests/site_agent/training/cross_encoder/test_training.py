@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from aggregators.formats import file_digest, write_model
+from aggregators.formats import write_model
 from aggregators.methods.round_options import LocalTraining
 from aggregators.models import StateDict
 from site_agent.datasets.gaze.check import open_gaze
@@ -43,7 +43,6 @@ from site_agent.training.cross_encoder.loop import (
 )
 from site_agent.training.gaze.loop import random_view
 from site_agent.training.network_settings import CrossEncoderSettings, GazeHeadSettings
-from site_agent.work import Progress
 from tests.site_agent.datasets.gaze.made import folder_of, samples_of
 from tests.site_agent.federated.small_sites import samples_at
 
@@ -200,32 +199,6 @@ def encoder(dataset: GazeDataset, tmp_path_factory: pytest.TempPathFactory) -> P
     losses = result.record.details["losses"]
     assert losses[-1] < losses[0]
     return path
-
-
-class _KilledError(Exception):
-    pass
-
-
-def _killed_in(epoch: int) -> Progress:
-    def progress(_share: float | None, text: str) -> None:
-        if text.startswith(f"epoch {epoch}"):
-            raise _KilledError
-
-    return progress
-
-
-@pytest.mark.slow
-def test_a_killed_training_goes_on_and_gives_the_same_network(
-    dataset: GazeDataset, encoder: Path, tmp_path: Path
-) -> None:
-    settings = CrossEncoderSettings(epochs=3, batch_size=16, persons=PERSONS[:2])
-    again = tmp_path / "again.safetensors"
-    with pytest.raises(_KilledError):
-        train_cross_encoder(dataset, again, settings, _killed_in(3))
-    assert not again.exists()
-    resumed = train_cross_encoder(dataset, again, settings)
-    assert resumed.record.details["resumed_at_epoch"] == 2
-    assert file_digest(again) == file_digest(encoder)
 
 
 def test_a_gaze_head_leaves_its_encoder_as_it_is_and_is_a_gaze_network(

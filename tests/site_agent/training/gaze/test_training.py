@@ -1,7 +1,5 @@
 """Training gaze networks: held-out samples, when it stops, going on, and GPUs."""
 
-import os
-import signal
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,8 +20,6 @@ from site_agent.training.gaze import train_gaze
 from site_agent.training.gaze.loop import checkpoint_path
 from site_agent.training.network_settings import GazeSettings
 from site_agent.training_record import TrainingResult, read_training_metadata
-from tests.cli.conftest import start_process
-from tests.waiting import wait_until
 
 SHORT = GazeSettings(epochs=3, threads=1, device="cpu", batch_size=16)
 
@@ -76,34 +72,6 @@ def test_an_interrupted_training_goes_on_to_the_same_network(
     result = train_gaze(eyes, output, SHORT)
     assert result.record.details["resumed_at_epoch"] == 2
     assert output.read_bytes() == trained.model_path.read_bytes()
-
-
-@pytest.mark.slow
-def test_a_killed_training_goes_on_to_the_same_network(eyes: GazeDataset, tmp_path: Path) -> None:
-    whole, output = tmp_path / "whole.safetensors", tmp_path / "killed.safetensors"
-    settings = GazeSettings(
-        epochs=9, threads=1, device="cpu", optimiser="sgd", learning_rate=0.01, validation=0.0
-    )
-    train_gaze(eyes, whole, settings)
-    options = (
-        "--set",
-        "epochs=9",
-        "--set",
-        "threads=1",
-        "--set",
-        "device=cpu",
-        "--set",
-        "optimiser=sgd",
-    )
-    options = (*options, "--set", "learning_rate=0.01", "--set", "validation=0")
-    process = start_process("train", "network", "gaze", eyes.path, "-o", output, *options)
-    wait_until(lambda: checkpoint_path(output).exists())
-    os.kill(process.pid, signal.SIGKILL)
-    process.wait()
-    assert not output.exists()
-    result = train_gaze(eyes, output, settings)
-    assert result.record.details["resumed_at_epoch"] >= 1
-    assert output.read_bytes() == whole.read_bytes()
 
 
 def test_a_state_of_other_settings_is_not_used(
