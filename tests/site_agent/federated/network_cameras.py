@@ -31,9 +31,11 @@ _DEAD_CHANNELS = slice(40, 50)
 _FILTERS, _PLACE = 25, (3, 6)
 
 
-def build_network_camera(
-    kind: Kind, public: GazeSamples, *, seed: int = 0, noise: float = 0.0, level: float = 0.995
-) -> StateDict:
+_LEVEL = 0.995
+"""Share of public pictures that do not pass a threshold of ``convolutional`` and ``filters``."""
+
+
+def build_network_camera(kind: Kind, public: GazeSamples) -> StateDict:
     """Make a camera with thresholds that suit public pictures.
 
     Parameters
@@ -48,15 +50,11 @@ def build_network_camera(
         ``off the span``: such weights are orthogonal to the public pictures instead. ``filters``:
         each of 25 units looks at one place of one filter, which then gets the gradients of the few
         pictures beyond the unit's threshold; the other units are as torch draws them.
-    noise : float
-        Added to equal rows, of their size, to make them look different.
-    level : float
-        Of ``convolutional``: the share of public pictures that do not pass a threshold.
     """
-    module: Any = to_module(new_network("gaze-lenet", seed))
+    module: Any = to_module(new_network("gaze-lenet"))
+    draw = np.random.default_rng(0)
     if kind == "filters":
-        return _filter_camera(module, public, seed, level)
-    draw = np.random.default_rng(seed)
+        return _filter_camera(module, public, draw)
     with torch.no_grad():
         for layer in (module.conv1, module.conv2):
             layer.weight.zero_()
@@ -73,7 +71,7 @@ def build_network_camera(
             for unit in range(_UNITS):
                 row = _measurement(draw, size)
                 module.fc1.weight[unit] = row
-                module.fc1.bias[unit] = -torch.quantile(features @ row, level)
+                module.fc1.bias[unit] = -torch.quantile(features @ row, _LEVEL)
         elif kind in {"decoy", "off the span"}:
             row = _measurement(draw, size)
             dead = size // 50 * _DEAD_CHANNELS.start
@@ -103,15 +101,13 @@ def build_network_camera(
             thresholds = torch.quantile(features @ row, levels)
             for number, unit in enumerate(units):
                 sign = -1 if kind == "alternating" and number % 2 else 1
-                other = noise * _measurement(draw, size)
-                module.fc1.weight[unit] = sign * (row + other)
+                module.fc1.weight[unit] = sign * row
                 module.fc1.bias[unit] = -sign * thresholds[number]
             module.fc2.weight[:, torch.from_numpy(units)] = 0.02
     return from_module(module, "gaze-lenet")
 
 
-def _filter_camera(module: Any, public: GazeSamples, seed: int, level: float) -> StateDict:
-    draw = np.random.default_rng(seed)
+def _filter_camera(module: Any, public: GazeSamples, draw: np.random.Generator) -> StateDict:
     with torch.no_grad():
         module.conv1.weight.zero_()
         module.conv1.bias.zero_()
@@ -129,7 +125,7 @@ def _filter_camera(module: Any, public: GazeSamples, seed: int, level: float) ->
             module.conv2.bias[unit] = 0
             module.fc1.weight[unit, unit * 72 + place] = 1
         answers = features_of(module, public)[:, place : _FILTERS * 72 : 72]
-        module.fc1.bias[:_FILTERS] = -torch.quantile(answers, level, dim=0)
+        module.fc1.bias[:_FILTERS] = -torch.quantile(answers, _LEVEL, dim=0)
         module.fc2.weight[:, :_FILTERS] = 0.05
     return from_module(module, "gaze-lenet")
 
@@ -197,15 +193,15 @@ CODE_ROWS = np.arange(_GROWN * _PIXELS).reshape(_GROWN, _PIXELS).T.ravel()
 """Rows of the decoder in the order of a code camera's thresholds."""
 
 
-def build_code_camera(public: GazeSamples, seed: int = 0) -> StateDict:
+def build_code_camera(public: GazeSamples) -> StateDict:
     """Make a cross-encoder with a decoder that sorts eyes by a sum of their features.
 
     A leaky ReLU behind the first 320 rows is the threshold: it draws from nothing else, and
     too brightly everywhere, so that all gradients of a pixel are equal. The rows have decoys on the
     gaze features, which the encoder makes the same for all eyes.
     """
-    module: Any = to_module(new_network("cross-encoder-small", seed))
-    decoder, draw = module.decoder, np.random.default_rng(seed)
+    module: Any = to_module(new_network("cross-encoder-small"))
+    decoder, draw = module.decoder, np.random.default_rng(0)
     with torch.no_grad():
         module.encoder.fc.weight[:GAZE_SIZE] = 0
         codes = torch.cat(module.encode(to_tensors(public).patches), dim=1)

@@ -89,13 +89,12 @@ class Parties:
         descriptor = new_descriptor(self.charter, LAYOUT, self.clock.now, **changes)
         return self.board.open_session(descriptor.to_bytes())
 
-    def serve(self, session: str, *names: str, boards: Mapping[str, Board] | None = None) -> None:
+    def serve(self, session: str, *names: str) -> None:
         """Let servers act in turn until none of them has anything more to do."""
-        boards = boards or {}
         while True:
             before = len(self.board.posts(session))
             for name in names or tuple(self.charter.servers):
-                self.server(name, boards.get(name)).act(session)
+                self.server(name).act(session)
             if len(self.board.posts(session)) == before:
                 return
 

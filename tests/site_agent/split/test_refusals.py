@@ -189,13 +189,13 @@ def test_a_body_that_announces_too_much_is_not_read(live: LiveSplit) -> None:
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 20_000
 
 
-def contribution(live: LiveSplit, value: float, *, base: str = "", samples: int = 16) -> bytes:
+def contribution(live: LiveSplit, value: float, *, base: str = "") -> bytes:
     model = live.aggregator.rounds.model
     tensors = {
         name: np.full(info.shape, value, np.float32) for name, info in model.network.infos.items()
     }
     made = contribution_of(
-        StateDict(tensors, dict(model.network.infos)), samples, base or model.digest, PLAN
+        StateDict(tensors, dict(model.network.infos)), 16, base or model.digest, PLAN
     )
     return encode_model(contribution_as_network(made), "safetensors")
 
