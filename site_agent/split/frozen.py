@@ -84,13 +84,9 @@ class MeansPlan:
     """How many sites give to each row of a pass."""
 
     @classmethod
-    def of(
-        cls, plan: SplitPlan, number: int, counts: Mapping[str, int], *, guarded: bool = True
-    ) -> "MeansPlan":
+    def of(cls, plan: SplitPlan, number: int, counts: Mapping[str, int]) -> "MeansPlan":
         """Return the plan of a round; `counts` has the number of samples of each site."""
-        size = plan.training.batch_size
-        if guarded:
-            size = min(steps_of(plan, count)[0] for count in counts.values())
+        size = min(steps_of(plan, count)[0] for count in counts.values())
         whole = [count // size * size for count in counts.values()]
         rows = sorted(whole)[-FEWEST_SITES]
         if plan.pairs == "by-gaze":
@@ -147,16 +143,11 @@ def _order_by_gaze(gaze: Float32, angle: float, strips: int) -> NDArray[np.int64
 
 
 def train_on_means_of(
-    part: StateDict,
-    smashed: Mapping[str, SmashedData],
-    plan: SplitPlan,
-    number: int,
-    *,
-    guarded: bool,
+    part: StateDict, smashed: Mapping[str, SmashedData], plan: SplitPlan, number: int
 ) -> StateDict:
     """Train a server part on the means over sites, in one process."""
     counts = {site: len(item) for site, item in smashed.items()}
-    means = MeansPlan.of(plan, number, counts, guarded=guarded)
+    means = MeansPlan.of(plan, number, counts)
     shared = [vars(means.give(site, smashed[site])) for site in sorted(smashed)]
     total = SmashedData(*(sum(item[name] for item in shared) for name in SmashedData.NAMES))
     return means.train(part, means.mean(total))

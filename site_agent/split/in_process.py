@@ -41,12 +41,11 @@ class SplitRound:
 
 
 def run_split_rounds(
-    base: StateDict, sites: Mapping[str, GazeSamples], plan: SplitPlan, *, guarded: bool = True
+    base: StateDict, sites: Mapping[str, GazeSamples], plan: SplitPlan
 ) -> Iterator[SplitRound]:
     """Hold the rounds of a plan, and yield each one when it has ended.
 
-    `base`: The whole network to begin with. `sites`: At least 2 samples for each site. `guarded`:
-    As for `train_client`.
+    `base`: The whole network to begin with. `sites`: At least 2 samples for each site.
 
     Raises
     ------
@@ -76,16 +75,14 @@ def run_split_rounds(
                     for site in sorted(sites)
                 }
             if plan.variant == "mean-smashed":
-                trained = train_on_means_of(server.network, smashed, plan, number, guarded=guarded)
+                trained = train_on_means_of(server.network, smashed, plan, number)
             else:
                 trained = train_on_union(server.network, smashed, plan, number)
             server = first_model(trained)
         elif plan.is_private and plan.dp_covers == "person":
             client, server, losses = _hold_round_of_persons(client, server, sites, plan, number)
         else:
-            client, server, losses = _hold_round(
-                client, server, sites, plan, number, guarded=guarded
-            )
+            client, server, losses = _hold_round(client, server, sites, plan, number)
         yield SplitRound(number, client, server, losses)
 
 
@@ -95,8 +92,6 @@ def _hold_round(
     sites: Mapping[str, GazeSamples],
     plan: SplitPlan,
     number: int,
-    *,
-    guarded: bool,
 ) -> tuple[RoundModel, RoundModel, dict[str, float]]:
     """Hold a round of V1 or V2."""
     clients: dict[str, NetworkContribution] = {}
@@ -114,7 +109,7 @@ def _hold_round(
         try:
             made = train_client(
                 client.network, sites[site], plan, half, site=site, round_number=number,
-                guarded=guarded, alter=alter, noise_seed=seeds[0],
+                alter=alter, noise_seed=seeds[0],
             )  # fmt: skip
         except TrainingFailedError as error:
             raise TrainingFailedError(f"site {site}: {error}") from error

@@ -147,16 +147,13 @@ def distance(
 class GradientWatch:
     """Watches the server's gradients, and the client part that they train.
 
-    `module`: Before its first step. `gaze`: Of all samples of the site. `guarded`: False to refuse
-    only gradients that cannot be used.
+    `module`: Before its first step. `gaze`: Of all samples of the site.
     """
 
-    def __init__(
-        self, module: nn.Module, gaze: NDArray[np.float64], plan: SplitPlan, *, guarded: bool
-    ) -> None:
+    def __init__(self, module: nn.Module, gaze: NDArray[np.float64], plan: SplitPlan) -> None:
         constant = float(np.abs(gaze - np.median(gaze, axis=0)).mean())
         self._most_pull = MOST_PULL * max(constant, SMALLEST_LOSS_RAD)
-        self._module, self._plan, self._guarded = module, plan, guarded
+        self._module, self._plan = module, plan
         self._before = {name: values.copy() for name, values in _weights_of(module).items()}
 
     def require_usable(self, gradient: Float32, loss: float, smashed: Float32, step: int) -> None:
@@ -172,8 +169,6 @@ class GradientWatch:
             raise errors.TrainingFailedError(
                 f"the gradient has shape {list(gradient.shape)}, expected {list(smashed.shape)}"
             )
-        if not self._guarded:
-            return
         pull = float(np.linalg.norm(gradient)) * float(np.linalg.norm(smashed))
         moved = distance(_weights_of(self._module), self._before, self._plan.found_cut)
         for fact, value, most in (

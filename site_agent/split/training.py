@@ -167,7 +167,6 @@ def train_client(
     *,
     site: str,
     round_number: int,
-    guarded: bool = True,
     alter: Alter = lambda smashed: smashed,
     noise_seed: int | None = None,
 ) -> ClientUpdate:
@@ -176,10 +175,8 @@ def train_client(
     As in rounds of whole networks, a step takes at most an eighth of the samples, and dense rows
     that would show one sample are sent as zeros (`site_agent.federated.leak_checks`).
 
-    `part`: The client part of the round. `guarded`: False only to compare with other ways of
-    training: batches are as large as the plan says, and nothing is kept back. `alter`: Alters
-    smashed data before they leave. `noise_seed`: Of the noise of DP-SGD, in studies; by default
-    nobody knows it.
+    `part`: The client part of the round. `alter`: Alters smashed data before they leave.
+    `noise_seed`: Of the noise of DP-SGD, in studies; by default nobody knows it.
 
     Raises `TrainingDataError` if the site has fewer than 2 samples, and `TrainingFailedError` if
     the server answers with numbers that are not finite, or of another shape.
@@ -189,14 +186,14 @@ def train_client(
     cut = plan.found_cut
     module = to_part_module(part, cut, "client")
     front, tail = cut.front_stages(module.stages), cut.tail_stages(module.stages)
-    size, epochs = steps_of(plan, len(samples), guarded=guarded)
+    size, epochs = steps_of(plan, len(samples))
     generator = torch.Generator().manual_seed(seed_of(plan.training.seed, site, round_number))
     optimiser = new_optimiser(plan, module, round_number)
     total = 0.0
     with repeatable():
         data = to_tensors(samples)
         rows = WatchedRows(module, data, epochs)
-        watch = part_checks.GradientWatch(module, samples.gaze, plan, guarded=guarded)
+        watch = part_checks.GradientWatch(module, samples.gaze, plan)
         private = private_steps(module, plan, len(data), noise_seed) if plan.is_private else None
         module.train()
         optimiser.register_step_post_hook(Normaliser(module, plan).scale)
@@ -235,7 +232,7 @@ def train_client(
     trained = from_part_module(module, part)
     differences = subtract_network(trained, part)
     # The noise protects all rows.
-    if guarded and private is None:
+    if private is None:
         rows.keep_back(differences)
     return ClientUpdate(
         StateDict(differences, dict(part.infos)),
@@ -286,10 +283,8 @@ def private_steps(
     return PrivateSteps(module, plan, privacy, privacy.sample_rate * samples, generator)
 
 
-def steps_of(plan: SplitPlan, samples: int, *, guarded: bool = True) -> tuple[int, int]:
+def steps_of(plan: SplitPlan, samples: int) -> tuple[int, int]:
     """Return how many samples a step takes, and how many passes a site makes in a round."""
-    if not guarded:
-        return plan.training.batch_size, plan.training.epochs
     return batch_size_for(plan.training, samples), passes_for(plan.training, samples)
 
 

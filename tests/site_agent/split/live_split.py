@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from site_agent.datasets.gaze.records import GazeSamples
+from site_agent.federated.leak_checks import WatchedRows
 from site_agent.live.service import ServiceProcess
 from site_agent.split.aggregator import PartAggregator, aggregator_app
 from site_agent.split.client import ClientReport, SplitClient
@@ -19,6 +23,21 @@ from tests.ports import free_port
 from tests.site_agent.federated.small_sites import small_sites
 from tests.site_agent.secure.parties import Parties
 from tests.waiting import wait_until
+
+
+@contextmanager
+def unguarded() -> Iterator[None]:
+    """Have sites train as the plan says and keep nothing back, to compare ways of training."""
+    with pytest.MonkeyPatch.context() as patch:
+        for user in ("frozen", "training"):
+            patch.setattr(
+                f"site_agent.split.{user}.steps_of",
+                lambda plan, _samples: (plan.training.batch_size, plan.training.epochs),
+            )
+        for limit in ("MOST_MOVED", "MOST_PULL"):
+            patch.setattr(f"site_agent.split.part_checks.{limit}", math.inf)
+        patch.setattr(WatchedRows, "keep_back", lambda *_: None)
+        yield
 
 
 def free_address() -> str:

@@ -25,6 +25,7 @@ from site_agent.split.plan import CUTS, Cut, SplitPlan, find_cut
 from site_agent.split.training import contribution_of
 from site_agent.training.gaze.loop import make_optimiser, repeatable, to_tensors, train_epoch
 from tests.site_agent.federated.small_sites import samples_at, small_sites
+from tests.site_agent.split.live_split import unguarded
 
 Optimiser = Literal["sgd", "adam"]
 
@@ -42,9 +43,9 @@ def plan_of(
     )
 
 
-def last_network(plan: SplitPlan, sites: Mapping[str, GazeSamples], **options: bool) -> StateDict:
-    base = new_network(plan.architecture, 1)
-    return [*run_split_rounds(base, sites, plan, guarded=False, **options)][-1].network  # type: ignore[arg-type]
+def last_network(plan: SplitPlan, sites: Mapping[str, GazeSamples]) -> StateDict:
+    with unguarded():
+        return [*run_split_rounds(new_network(plan.architecture, 1), sites, plan)][-1].network
 
 
 def train_whole(

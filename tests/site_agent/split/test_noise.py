@@ -25,7 +25,7 @@ from site_agent.split.plan import SplitPlan, find_cut
 from site_agent.split.private_steps import PrivateSteps, protection_words
 from site_agent.training.gaze.loop import repeatable
 from tests.site_agent.federated.small_sites import small_sites
-from tests.site_agent.split.live_split import live_split
+from tests.site_agent.split.live_split import live_split, unguarded
 
 
 @cache
@@ -263,10 +263,11 @@ def test_without_noise_and_bounds_it_is_plain_sgd(
         }
     )  # fmt: skip
     base = new_network("gaze-lenet", 1)
-    changes, expected = (
-        next(iter(run_split_rounds(base, small_sites(), plan, guarded=False))).network
-        for plan in (private, plain)
-    )
+    with unguarded():
+        changes, expected = (
+            next(iter(run_split_rounds(base, small_sites(), plan))).network
+            for plan in (private, plain)
+        )
     for name, values in expected.tensors.items():
         assert np.allclose(changes.tensors[name], values, atol=1e-5), name
         assert not np.allclose(changes.tensors[name], base.tensors[name], atol=1e-7), name

@@ -46,7 +46,7 @@ from site_agent.split.rounds_folder import Taken
 from site_agent.split.training import ServerHalf, StepAnswer, contribution_of, train_client
 from site_agent.training.gaze.loop import to_tensors
 from tests.site_agent.federated.small_sites import samples_at, small_sites
-from tests.site_agent.split.live_split import LiveSplit, live_split, make_kits
+from tests.site_agent.split.live_split import LiveSplit, live_split, make_kits, unguarded
 
 PLAN = SplitPlan(rounds=2)
 
@@ -376,7 +376,8 @@ def test_a_server_with_another_aim_is_left(pull: float, word: str) -> None:
     plan = LONG_PLAN.model_copy(update={"optimiser": "adam"})
     hijacker = Hijacker(samples, pull)
     long = plan.model_copy(update={"training": LocalTraining(learning_rate=0.01, epochs=40)})
-    made = train_client(part, samples, long, hijacker, site="a", round_number=1, guarded=False)
+    with unguarded():
+        made = train_client(part, samples, long, hijacker, site="a", round_number=1)
     end = {name: part.tensors[name] + made.differences.tensors[name] for name in part.infos}
     aim = code_of_pictures().tensors
     assert distance(end, aim, CUT) < 0.3
