@@ -52,7 +52,7 @@ def test_methods_are_compared_on_sessions_that_were_held_out(poolctl: Run, tmp_p
     assert poolctl("convert", network, "-o", copy).code == 0
     for file in (network, copy):
         scored = poolctl("evaluate", file, table, "--set=resamples=20")
-        assert "20 of the 40 samples are those that round-001.safetensors was trained on" in (
+        assert "20 of the 40 images are those that round-001.safetensors was trained on" in (
             scored.err
         )
     poolctl(*arguments, "--method", "fedavg", "--rounds", "2", "--option", "epochs=1").fails(

@@ -105,7 +105,7 @@ def test_a_simulation_makes_the_network_of_its_plan(tmp_path: Path) -> None:
     *_, last = run_split_rounds(new_network("gaze-lenet"), sites, SplitPlan(rounds=1))
     assert file_digest(output) == made["digest"] == first_model(last.network).digest
     assert run_here(*arguments, "--json").error["code"] == "file_exists"
-    assert "samples are those that gaze.safetensors was trained on" in (
+    assert "images are those that gaze.safetensors was trained on" in (
         run_here("evaluate", output, data, "--set=resamples=20").err
     )
 
