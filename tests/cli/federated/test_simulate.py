@@ -9,7 +9,7 @@ import numpy as np
 
 from aggregators import file_digest, write_model
 from aggregators.models import StateDict
-from site_agent.federated.live.kits import read_kit
+from site_agent.live.kits import open_kit
 from site_agent.networks.files import read_network
 from site_agent.networks.modules import new_network, problem_of_new
 from tests.cli.conftest import Run, run_here
@@ -140,4 +140,4 @@ def test_kits_are_for_their_owner_and_sites_are_added_later(tmp_path: Path) -> N
         other = run_here("live", command, kits / "server")
         assert other.code == 2
         assert "'federated serve' holds such rounds, and Ctrl-C ends them" in other.err
-    assert read_kit(kits / "server").sites == ("site-a", "site-b", "site-c")
+    assert open_kit(kits / "server").sites == ("site-a", "site-b", "site-c")
