@@ -1,10 +1,9 @@
 """Conditioning sessions with known responses, at any frame rate."""
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +15,6 @@ from site_agent.tables import Table, columns_of
 from site_agent.work import Progress, no_progress
 
 Float64 = NDArray[np.float64]
-RiseForm = Literal["min-jerk", "half-cosine", "gamma", "linear"]
 
 _LEAD_IN_S, _LEAD_OUT_S = 3.0, 2.0
 _MOST_ATTEMPTS = 1000
@@ -26,6 +24,9 @@ _UR_LATENCY_MS, _UR_RISE_MS, _UR_FALL_MS = 35.0, 60.0, 220.0
 _UR_AMPLITUDE = 0.95
 _OPEN_EAR, _CLOSED_EAR = 0.30, 0.08
 _DRIFT_FEC = 0.03
+_CS_US_MS = 450.0
+_CR_ONSET_MS, _CR_ONSET_SD_MS = 220.0, 50.0
+"""After the CS."""
 
 
 @dataclass(frozen=True)
@@ -36,15 +37,10 @@ class ConditioningDesign:
     share_cs_only: float = 0.2
     share_us_only: float = 0.05
     """Of the trials; the others are paired."""
-    cs_us_ms: float = 450.0
     trial_interval_s: tuple[float, float] = (6.0, 9.0)
     """(shortest, longest): From one trial to the next."""
-    cr_probability: tuple[float, float] | Callable[[float], float] = (0.2, 0.9)
-    """(first, last) or callable: Over the trials of the session, straight in between; or a function
-    of the share of the session that is over, 0..1."""
-    cr_onset_ms: float = 220.0
-    cr_onset_sd_ms: float = 50.0
-    """After the CS."""
+    cr_probability: tuple[float, float] = (0.2, 0.9)
+    """(first, last): Over the trials of the session, straight in between."""
     cr_peak_ms: float = -10.0
     cr_peak_sd_ms: float = 35.0
     """After the US, before it when negative."""
@@ -54,7 +50,8 @@ class ConditioningDesign:
     """A CR is drawn again until its mean FEC in the 40 to 2 ms before the US reaches this."""
     weak_share: float = 0.3
     """Share of the trials without CR that hold a response too small to be one."""
-    rise_form: RiseForm = "min-jerk"
+    straight_rise: bool = False
+    """CRs rise in a straight line instead of smoothly."""
     startle_share: float = 0.0
     """Share of trials with a CS that hold a short closure 20-50 ms after it."""
     blinks_per_min: float = 8.0
@@ -112,7 +109,7 @@ class _Closure:
     rise_s: float
     fall_s: float
     amplitude: float
-    form: RiseForm = "min-jerk"
+    straight: bool = False
 
 
 def write_drawn_trials(
@@ -180,17 +177,10 @@ def draw_conditioning_session(
     return SyntheticConditioning(times_s, fec_true, fec, ear, trials, truth, starts_s)
 
 
-def _rise(share: Float64, form: RiseForm) -> Float64:
+def _rise(share: Float64, *, straight: bool = False) -> Float64:
     """Return the way from 0 to 1 of a closing lid; `share` of the rise's time, any number."""
     u = np.clip(share, 0.0, 1.0)
-    if form == "linear":
-        return u
-    if form == "half-cosine":
-        return (1.0 - np.cos(np.pi * u)) / 2.0
-    if form == "gamma":
-        # The flank of t^2 exp(-t) up to its peak at t = 2.
-        return u**2 * np.exp(2.0 - 2.0 * u)
-    return u**3 * (10.0 - 15.0 * u + 6.0 * u**2)
+    return u if straight else u**3 * (10.0 - 15.0 * u + 6.0 * u**2)
 
 
 def _draw_trials(events: np.random.Generator, design: ConditioningDesign) -> tuple[Trial, ...]:
@@ -205,7 +195,7 @@ def _draw_trials(events: np.random.Generator, design: ConditioningDesign) -> tup
     for number, (onset_s, place) in enumerate(zip(onsets_s, order, strict=True), start=1):
         trial_type = types[place]
         cs_s = math.nan if trial_type is TrialType.US_ONLY else float(onset_s)
-        us_s = float(onset_s) + design.cs_us_ms / 1000.0
+        us_s = float(onset_s) + _CS_US_MS / 1000.0
         us_s = math.nan if trial_type is TrialType.CS_ONLY else us_s
         trials.append(Trial(str(number), trial_type, cs_s, us_s))
     return tuple(trials)
@@ -234,7 +224,8 @@ def _draw_response(
     is_cr = startle = False
     values: dict[str, Any] = {}
     if trial.trial_type is not TrialType.US_ONLY:
-        is_cr = bool(events.uniform() < _cr_probability(design, progress))
+        first, last = design.cr_probability
+        is_cr = bool(events.uniform() < first + (last - first) * progress)
         startle = bool(events.uniform() < design.startle_share)
         response = _draw_cr(events, design, trial.cs_onset_s, is_cr)
         if startle:
@@ -242,7 +233,7 @@ def _draw_response(
             closures.append(_Closure(start_s, 0.04, 0.06, float(events.uniform(0.12, 0.3))))
         if response is not None:
             closures.append(response)
-            values["window_mean"] = _window_mean(response, trial.cs_onset_s, design)
+            values["window_mean"] = _window_mean(response, trial.cs_onset_s)
         if is_cr and response is not None:
             values["onset_ms"] = (response.start_s - trial.cs_onset_s) * 1000.0
             values["peak_ms"] = values["onset_ms"] + response.rise_s * 1000.0
@@ -257,13 +248,11 @@ def _draw_response(
 def _draw_cr(
     events: np.random.Generator, design: ConditioningDesign, cs_onset_s: float, is_cr: bool
 ) -> _Closure | None:
-    latest_ms = design.cs_us_ms - 120.0
+    latest_ms = _CS_US_MS - 120.0
     for _ in range(_MOST_ATTEMPTS):
-        onset_ms = float(
-            np.clip(events.normal(design.cr_onset_ms, design.cr_onset_sd_ms), 90.0, latest_ms)
-        )
-        peak_ms = design.cs_us_ms + float(events.normal(design.cr_peak_ms, design.cr_peak_sd_ms))
-        peak_ms = min(max(peak_ms, onset_ms + 90.0), design.cs_us_ms + 80.0)
+        onset_ms = float(np.clip(events.normal(_CR_ONSET_MS, _CR_ONSET_SD_MS), 90.0, latest_ms))
+        peak_ms = _CS_US_MS + float(events.normal(design.cr_peak_ms, design.cr_peak_sd_ms))
+        peak_ms = min(max(peak_ms, onset_ms + 90.0), _CS_US_MS + 80.0)
         amplitudes = design.cr_amplitude if is_cr else _WEAK_AMPLITUDE
         amplitude = float(events.uniform(*amplitudes))
         fall_s = float(events.uniform(0.25, 0.4))
@@ -272,27 +261,20 @@ def _draw_cr(
             (peak_ms - onset_ms) / 1000.0,
             fall_s,
             amplitude,
-            design.rise_form,
+            design.straight_rise,
         )
         if not is_cr:
             return response if events.uniform() < design.weak_share else None
-        if _window_mean(response, cs_onset_s, design) >= design.least_in_window:
+        if _window_mean(response, cs_onset_s) >= design.least_in_window:
             return response
     raise ConditioningError(
         f"no CR reaches a mean of {design.least_in_window:g} FEC before the US with amplitudes of "
-        f"{design.cr_amplitude} FEC and a CS-US interval of {design.cs_us_ms:g} ms"
+        f"{design.cr_amplitude} FEC"
     )
 
 
-def _cr_probability(design: ConditioningDesign, progress: float) -> float:
-    if callable(design.cr_probability):
-        return design.cr_probability(progress)
-    first, last = design.cr_probability
-    return first + (last - first) * progress
-
-
-def _window_mean(response: _Closure, cs_onset_s: float, design: ConditioningDesign) -> float:
-    us_s = cs_onset_s + design.cs_us_ms / 1000.0
+def _window_mean(response: _Closure, cs_onset_s: float) -> float:
+    us_s = cs_onset_s + _CS_US_MS / 1000.0
     return float(_closure_at(np.linspace(us_s - 0.040, us_s - 0.002, 200), response).mean())
 
 
@@ -343,6 +325,6 @@ def _add(open_share: Float64, times_s: Float64, closure: _Closure) -> None:
 
 def _closure_at(times_s: Float64, closure: _Closure) -> Float64:
     since_s = times_s - closure.start_s
-    closing = _rise(since_s / closure.rise_s, closure.form)
-    opening = _rise((since_s - closure.rise_s) / closure.fall_s, "min-jerk")
+    closing = _rise(since_s / closure.rise_s, straight=closure.straight)
+    opening = _rise((since_s - closure.rise_s) / closure.fall_s)
     return closure.amplitude * closing * (1.0 - opening)

@@ -162,8 +162,7 @@ DESIGN = ConditioningDesign(
     share_cs_only=0.34,
     share_us_only=0.0,
     trial_interval_s=(1.8, 2.2),
-    # Every other trial holds a response.
-    cr_probability=lambda share: float(round(5 * share) % 2),
+    cr_probability=(0.5, 0.5),
     cr_amplitude=(0.6, 0.9),
     weak_share=0.0,
     blinks_per_min=0.0,
