@@ -154,8 +154,6 @@ def find_name(known: Collection[str], name: str) -> str:
     matches = [full for full in known if full.endswith(f".{name}")]
     if len(matches) == 1:
         return matches[0]
-    if matches:
-        raise SettingsError(f"{name} is ambiguous: {' or '.join(matches)}")
     lasts = {full.rpartition(".")[2]: full for full in known}
     near = difflib.get_close_matches(name.rpartition(".")[2], lasts, 2, 0.5)
     advice = f"; did you mean {' or '.join(lasts[match] for match in near)}?" if near else ""

@@ -1,6 +1,6 @@
 """Settings by name: from text, from TOML, and as a file that explains itself."""
 
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -103,14 +103,6 @@ def test_a_wrong_file_names_the_setting(text: str, message: str, tmp_path: Path)
     with pytest.raises(SettingsError, match=r"settings\.toml: ") as caught:
         read_settings_file(path, BlinkAnalysisSettings(), LEFT_OUT)
     assert message in str(caught.value)
-
-
-def test_an_ambiguous_name_lists_the_settings() -> None:
-    settings = BlinkAnalysisSettings()
-    with pytest.raises(SettingsError, match=r"smoothing_ms is ambiguous: .* or conditioning"):
-        with_values(settings, {"smoothing_ms": "20"})
-    changed = with_values(settings, {"conditioning.smoothing_ms": "20"})
-    assert asdict(changed)["conditioning"]["smoothing_ms"] == 20
 
 
 def test_unused_settings_of_the_release_before_are_passed_over() -> None:

@@ -342,7 +342,7 @@ S = TypeVar("S")
 
 _MISSING = object()
 
-LEFT_OUT = ("blinks.dips", "blinks.extents", "outputs", "labels.subject", "labels.session")
+LEFT_OUT = ("outputs", "labels.subject", "labels.session")
 """Settings that neither a settings file nor ``--set`` changes."""
 
 # Settings with columns of their own under other names.

@@ -9,9 +9,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from site_agent.errors import InvalidInputError
 from site_agent.eyeblink.records import EyeTrace, Float64
-from site_agent.settings import Settings
 
 BASE_S = 1.5
 """The lids start from the lower values of this time before they are shut."""
@@ -103,14 +101,11 @@ SHUT_SHARE = 0.8
 """Lids are shut from this share of their way down on, as in PERCLOS."""
 
 
-class ExtentSettings(Settings, error=InvalidInputError):
-    """Settings of measuring where blinks begin and end."""
-
-    smoothing_ms: float = 20.0
-    """Running mean over at most this time (single frames of slow cameras stay as they are). It is
-    centred: onsets of fast recordings may come out early by up to half of it."""
-    edge_share: float = 0.2
-    """A blink begins and ends where this share of its depth is passed."""
+SMOOTHING_S = 0.02
+"""Running mean over at most this time (single frames of slow cameras stay as they are). It is
+centred: onsets of fast recordings may come out early by up to half of it."""
+EDGE_SHARE = 0.2
+"""A blink begins and ends where this share of its depth is passed."""
 
 
 @dataclass(frozen=True)
@@ -130,11 +125,11 @@ class Extent:
     shut_until_s: float
 
 
-def smoothed(timestamps_s: Float64, ear: Float64, window_s: float) -> Float64:
+def smoothed(timestamps_s: Float64, ear: Float64) -> Float64:
     """Return the centred running mean over known samples; NaN stays NaN."""
     if len(ear) < 3:
         return ear
-    width = int(window_s / float(np.median(np.diff(timestamps_s))))
+    width = int(SMOOTHING_S / float(np.median(np.diff(timestamps_s))))
     width -= 1 - width % 2  # odd, so that nothing shifts
     if width < 3:
         return ear
@@ -146,20 +141,16 @@ def smoothed(timestamps_s: Float64, ear: Float64, window_s: float) -> Float64:
 
 
 def measure_extent(
-    timestamps_s: Float64,
-    ear: Float64,
-    lowest: int,
-    level_before_ear: float,
-    settings: ExtentSettings,
+    timestamps_s: Float64, ear: Float64, lowest: int, level_before_ear: float
 ) -> Extent:
     """Measure the blink with its lowest sample at `lowest`.
 
     `level_before_ear`: EAR before the lids began to fall.
     """
     depth_ear = max(level_before_ear - float(ear[lowest]), 1e-6)
-    edge_ear = level_before_ear - settings.edge_share * depth_ear
+    edge_ear = level_before_ear - EDGE_SHARE * depth_ear
     onset_s, _ = _crossing(timestamps_s, ear, lowest, edge_ear, within_s=LONGEST_CLOSING_S, step=-1)
-    offset_s = _offset(timestamps_s, ear, lowest, level_before_ear, settings)
+    offset_s = _offset(timestamps_s, ear, lowest, level_before_ear)
     return extent_between(timestamps_s, ear, lowest, level_before_ear, (onset_s, offset_s))
 
 
@@ -195,13 +186,7 @@ def extent_between(
     )
 
 
-def _offset(
-    timestamps_s: Float64,
-    ear: Float64,
-    lowest: int,
-    level_before_ear: float,
-    settings: ExtentSettings,
-) -> float:
+def _offset(timestamps_s: Float64, ear: Float64, lowest: int, level_before_ear: float) -> float:
     """Return the time at which the eye is as open again as it gets.
 
     Often people look down as they blink and the eye stays narrower: then the end is measured
@@ -215,7 +200,7 @@ def _offset(
     reached = float(np.percentile(known, 80.0)) if len(known) else low_ear
     if reached - low_ear >= 0.3 * depth_ear:
         target = min(level_before_ear, reached)
-        edge = low_ear + (1.0 - settings.edge_share) * (target - low_ear)
+        edge = low_ear + (1.0 - EDGE_SHARE) * (target - low_ear)
         return _crossing(timestamps_s, ear, lowest, edge, within_s=REOPENING_S, step=1)[0]
     half = low_ear + 0.5 * depth_ear
     return _crossing(timestamps_s, ear, lowest, half, within_s=LONGEST_CLOSURE_S, step=1)[0]

@@ -55,7 +55,6 @@ class BlinkSettings(Settings, error=InvalidInputError):
     """Shorter events, with a frame interval added, are not blinks."""
     complete_fec: float = 0.75
     """FEC from which a blink is complete, below it partial."""
-    extents: blink_extents.ExtentSettings = Field(default_factory=blink_extents.ExtentSettings)
     calibration: CalibrationSettings = Field(default_factory=CalibrationSettings)
 
 
@@ -147,7 +146,7 @@ def judge_blinks(
     if not calibration.span > 0:
         return FoundBlinks((), ())
     even = evenly_spaced(trace.timestamps_s, trace.ear, LONGEST_BIN_S)
-    smooth = smoothed_trace(trace, settings)
+    smooth = smoothed_trace(trace)
     ear = smooth.ear
     dips = find_dips(even)
 
@@ -155,9 +154,7 @@ def judge_blinks(
     def extent_of(dip: int) -> blink_extents.Extent:
         lowest = _lowest_sample(even, ear, int(dips.bins[dip]))
         level = float(dips.level_before_ear[dip])
-        return blink_extents.measure_extent(
-            trace.timestamps_s, ear, lowest, level, settings.extents
-        )
+        return blink_extents.measure_extent(trace.timestamps_s, ear, lowest, level)
 
     half = half_closings(dips, calibration, extent_of, 1.0 / trace.frame_rate_hz)
     clear = clear_blinks(dips, calibration, half)
@@ -197,10 +194,9 @@ def judge_blinks(
     )
 
 
-def smoothed_trace(trace: EyeTrace, settings: BlinkSettings) -> EyeTrace:
+def smoothed_trace(trace: EyeTrace) -> EyeTrace:
     """Return the trace in which blinks are measured."""
-    window_s = settings.extents.smoothing_ms / 1000.0
-    return replace(trace, ear=blink_extents.smoothed(trace.timestamps_s, trace.ear, window_s))
+    return replace(trace, ear=blink_extents.smoothed(trace.timestamps_s, trace.ear))
 
 
 def _choose(

@@ -140,8 +140,8 @@ NOTES = (
     "fec = (open_ear - ear) / (open_ear - closed_ear), one calibration for the session.",
     "closure_paper_pct = 100 - (ear - min) * 100 / max over the session.",
     "ear, ear_left and ear_right are not filtered. For the times of blinks a centred running "
-    "mean is used (settings.blinks.extents.smoothing_ms), which may put the onsets of recordings "
-    "above 100 frames/s up to half of it early.",
+    "mean over 20 ms is used, which may put the onsets of recordings above 100 frames/s up to half "
+    "of it early.",
     "A blink begins and ends where a fifth of its depth is passed; a closure where a ramp that is "
     "fitted to its lids does.",
     "The confidence of an event is the probability that it is one, from a logistic regression "

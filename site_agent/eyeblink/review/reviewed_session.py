@@ -192,7 +192,7 @@ def suggest_blink(result: AutomaticResult, frame: int) -> Add:
         return _suggest_fixed(trace, frame)
     lowest = near.start + int(np.nanargmin(trace.ear[near]))
     level_ear = float(np.nanmedian(trace.ear[around(SURROUNDINGS_S)]))
-    extent = measure_extent(trace.timestamps_s, trace.ear, lowest, level_ear, settings.extents)
+    extent = measure_extent(trace.timestamps_s, trace.ear, lowest, level_ear)
     if not extent.onset_s < extent.peak_s < extent.offset_s:
         return _suggest_fixed(trace, lowest)
     return Add(
@@ -307,7 +307,7 @@ BEFORE_ONSET_S = 0.2
 
 def _measured(event: actions.ReviewEvent, result: AutomaticResult) -> Blink:
     session, settings = result.session, result.session.settings.blinks
-    trace = smoothed_trace(session.signal, settings)
+    trace = smoothed_trace(session.signal)
     onset, peak = trace.nearest(event.onset_s), trace.nearest(event.peak_s)
     before = trace.ear[trace.nearest(event.onset_s - BEFORE_ONSET_S) : onset + 1]
     known = before[np.isfinite(before)]
