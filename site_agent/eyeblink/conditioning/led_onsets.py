@@ -209,21 +209,14 @@ def _two_states(values: Float64) -> tuple[float, float, float]:
 
 def _otsu(values: Float64) -> float:
     """Return the threshold with the largest variance between the classes above and below it."""
+    import cv2
+
     lowest, highest = float(values.min()), float(values.max())
     if not highest > lowest:
         return highest
-    counts, edges = np.histogram(values, bins=256, range=(lowest, highest))
-    centres = (edges[:-1] + edges[1:]) / 2.0
-    below = np.cumsum(counts)
-    above = below[-1] - below
-    sum_below = np.cumsum(counts * centres)
-    valid = (below > 0) & (above > 0)
-    mean_below = sum_below / np.maximum(below, 1)
-    mean_above = (sum_below[-1] - sum_below) / np.maximum(above, 1)
-    between = np.where(valid, below * above * (mean_above - mean_below) ** 2.0, -1.0)
-    # Between two far states a whole range of thresholds is equally good: take its middle.
-    best = np.flatnonzero(between >= between.max() * (1.0 - 1e-9))
-    return float(edges[1:][best].mean())
+    step = (highest - lowest) / 256.0
+    bins = np.minimum((values - lowest) / step, 255.0).astype(np.uint8)
+    return lowest + step * (1.0 + cv2.threshold(bins, 0, 255, cv2.THRESH_OTSU)[0])
 
 
 def _pulses(share: Float64, times_s: Float64) -> LedOnsets:
