@@ -46,11 +46,6 @@ def find_outputs(folder: Path, name: str) -> list[Path]:
         return [folder / name]
     if studied := study_folders(folder):
         return [path for session in studied for path in find_outputs(session, name)]
-    if bids := next(folder.rglob(f"*_desc-blink_{name}"), None):
-        raise StudyFolderError(
-            f"{bids}: has a BIDS name, which this version does not read; expected {name} in the "
-            "folder of a session: analyse the recording again"
-        )
     return []
 
 

@@ -29,7 +29,7 @@ from site_agent.eyeblink.review.reviewed_session import (
     read_automatic_result,
     write_reviewed_blinks,
 )
-from site_agent.eyeblink.video.recording import FROM_IMAGES, Recording, were_given
+from site_agent.eyeblink.video.recording import Recording, were_given
 from site_agent.eyeblink.video.seeking import SeekableVideo
 from site_agent.faces.models import open_detector, open_landmarks
 
@@ -157,12 +157,8 @@ def open_review(
 ) -> ReviewSession:
     """Open the results of an analysis for review."""
     result = read_automatic_result(place)
-    warnings = []
     finder = LandmarkFinder(landmarks, detector) if landmarks is not None else None
-    if landmarks is not None:
-        warnings += _other_model(result, Path(landmarks))
-    if result.source("images") is not None and not trace_only:
-        warnings.append(f"this session {_NO_IMAGES}")
+    warnings = [] if landmarks is None else _other_model(result, Path(landmarks))
     path = None if trace_only else _find_video(result, Path(video) if video else None)
     seekable = None
     if path is not None:
@@ -188,17 +184,9 @@ def user_name() -> str:
         return "unknown"
 
 
-_NO_IMAGES = (
-    "comes from a folder of images, which a review no longer shows; review its trace, or make a "
-    f"video of the images ({FROM_IMAGES}) and analyse it"
-)
-
-
 def _find_video(result: AutomaticResult, chosen: Path | None) -> Path | None:
     source = result.source("video")
     if source is None:
-        if chosen is not None and result.source("images") is not None:
-            raise ReviewOutdatedError(f"{chosen}: {result.folder} {_NO_IMAGES}")
         if chosen is not None:
             raise ReviewOutdatedError(
                 f"{chosen}: {result.folder} is the result of a trace, no video belongs to it"

@@ -69,8 +69,6 @@ def write_study(
             f"these ({', '.join(others[:_MOST_NAMED])}): compare-criteria, report --reviewed and "
             "learn count them, too; delete the folders that no longer belong to it"
         )
-    if (study / "bids").is_dir() and (study / ".batch" / "bids.json").exists():
-        remarks.append(f"{study / 'bids'}: was made by an earlier version and stays as it was")
     (study / "models.csv").unlink(missing_ok=True)
     if with_trials:
         trials = StudyTrials.read(files["trials"])

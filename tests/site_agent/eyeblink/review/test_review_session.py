@@ -174,26 +174,6 @@ def test_damaged_results_are_refused(
         open_review(trace_session)
 
 
-def test_the_review_of_an_image_folder_says_that_it_has_no_pictures(trace_session: Path) -> None:
-    provenance = trace_session / "provenance.json"
-    facts = json.loads(provenance.read_text())
-    facts["sources"][0]["role"] = "images"
-    provenance.write_text(json.dumps(facts))
-    with open_review(trace_session) as review:
-        assert review.video is None
-        assert "folder of images, which a review no longer shows" in review.warnings[0]
-    with pytest.raises(ReviewOutdatedError, match="comes from a folder of images"):
-        open_review(trace_session, video=trace_session / "eye.mp4")
-
-
-def test_results_with_bids_names_of_earlier_versions_are_refused(tmp_path: Path) -> None:
-    folder = tmp_path / "out" / "sub-01" / "beh"
-    folder.mkdir(parents=True)
-    (folder / "sub-01_task-blink_desc-blink_blinks.csv").touch()
-    with pytest.raises(ReviewFolderError, match="a BIDS name"):
-        open_review(tmp_path / "out")
-
-
 @pytest.mark.slow
 def test_the_video_is_found_checked_or_asked_for(
     video_session: Path, recording: Path, tmp_path: Path
