@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
@@ -59,10 +59,6 @@ class BlinkStatistics:
     measures: dict[str, Distribution]
     """By the name of the column in blinks.csv."""
     rate: tuple[RateBin, ...]
-
-    def to_dict(self) -> dict[str, object]:
-        """Return plain types; NaN stays NaN."""
-        return asdict(self)
 
 
 MEASURES = ("duration_ms", "closing_ms", "opening_ms", "amplitude_fec", "peak_velocity_fec_per_s")

@@ -80,7 +80,7 @@ class ConditioningResult:
     def to_dict(self) -> dict[str, object]:
         """Return the session's results without the single trials, as plain JSON types."""
         return {
-            "summary": self.summary.to_dict(),
+            "summary": plain(self.summary),
             "sensitivity": [row.to_dict() for row in self.sensitivity],
             "settings": plain(self.settings),
             "remarks": list(self.remarks),

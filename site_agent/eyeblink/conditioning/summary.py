@@ -196,10 +196,6 @@ class SessionSummary:
         }
         return ", ".join(f"{count} {why}" for why, count in counts.items() if count)
 
-    def to_dict(self) -> dict[str, object]:
-        """Return plain JSON types, None for NaN."""
-        return {**plain(self)}
-
 
 def summarise(
     results: Sequence[TrialResult],

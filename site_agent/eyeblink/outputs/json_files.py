@@ -41,7 +41,7 @@ def describe_results(session: AnalysedSession) -> dict[str, Any]:
             "valid_pct": summary.valid_pct,
         },
         "calibration": {**asdict(session.calibration), "span_ear": session.calibration.span},
-        "blinks": blink_statistics(trace, session.blinks, session.fec()).to_dict(),
+        "blinks": asdict(blink_statistics(trace, session.blinks, session.fec())),
         "left_out": [asdict(event) for event in session.left_out],
         "conditioning": conditioning.to_dict() if conditioning is not None else None,
         "warnings": list(session.warnings),

@@ -84,8 +84,6 @@ ON_REQUEST: Mapping[str, BlinkOutput] = {
     output.name: output for output in OUTPUTS if output.on_request
 }
 
-_RETIRED = ("trace.png",)
-"""Of earlier versions: they go when a recording is analysed again."""
 DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
@@ -137,7 +135,7 @@ def write_outputs(
             content = Path(temporary) / "content"
             content.mkdir()
             session, written = _write_each(session, content, outputs, progress)
-            _move(content, folder, [*_RETIRED, *(output.file_name for output in outputs)])
+            _move(content, folder, [output.file_name for output in outputs])
     files = {output.name: folder / output.file_name for output in written}
     return WrittenOutputs(files, session.warnings)
 

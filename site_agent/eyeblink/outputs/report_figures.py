@@ -231,7 +231,6 @@ class AlignedTrials:
     """Of shape (k,). After the CS (the US in `us_only` trials)."""
     fec: Float64
     """Of shape (trials, k). Less each trial's baseline; NaN where nothing is known."""
-    trials: tuple[str, ...]
     trial_types: tuple[TrialType, ...]
     valid: NDArray[np.bool_]
     """Of shape (trials,). Rejected trials are there too, for a picture; no average takes them."""
@@ -272,7 +271,6 @@ def align_trials(
     return AlignedTrials(
         grid_ms,
         rows,
-        tuple(result.measures.trial for result in results),
         tuple(result.measures.trial_type for result in results),
         np.array([result.valid for result in results], dtype=bool),
     )

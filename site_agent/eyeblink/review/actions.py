@@ -356,12 +356,6 @@ class CorrectionLog:
         except OSError as error:
             raise ReviewFolderError(f"{self.path}: {error.strerror or error}") from error
 
-    def __enter__(self) -> "CorrectionLog":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
     def close(self) -> None:
         if self._opened is not None:
             self._opened.close()

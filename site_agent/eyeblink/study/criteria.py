@@ -220,7 +220,7 @@ def compare_criteria(
         progress(share, f"{session.participant}, session {session.session:g}")
         for place, result in enumerate(_judge_all(session, criteria)):
             study[place].append(
-                (session.participant, session.session, session.group, result.summary.to_dict())
+                (session.participant, session.session, session.group, plain(result.summary))
             )
     if not criteria or not study[0]:
         raise ConditioningError(

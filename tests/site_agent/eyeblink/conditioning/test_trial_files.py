@@ -190,16 +190,15 @@ def test_a_bad_list_is_found_before_the_analysis(trace_file: Path, tmp_path: Pat
     assert not (tmp_path / "out").exists()
 
 
-def test_an_existing_folder_keeps_files_of_others_and_loses_those_of_earlier_versions(
+def test_an_existing_folder_keeps_files_of_others_and_loses_those_of_before(
     trace_file: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "out"
     out.mkdir()
-    for name in ("notes.txt", "trace.png", "trials.csv"):
+    for name in ("notes.txt", "trials.csv"):
         (out / name).write_text("old")
     run_blink_analysis(TraceFile(trace_file), out_dir=out)
     assert (out / "notes.txt").read_text() == "old"
-    assert not (out / "trace.png").exists()
     assert not (out / "trials.csv").exists(), "this analysis had no trials"
 
 

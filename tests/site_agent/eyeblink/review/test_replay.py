@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -159,14 +160,14 @@ def test_a_torn_end_is_cut_off_and_the_rest_kept(
     tmp_path_factory: pytest.TempPathFactory, cut: int, rubbish: bytes
 ) -> None:
     folder = tmp_path_factory.mktemp("log")
-    with CorrectionLog(folder, DIGEST) as log:
+    with closing(CorrectionLog(folder, DIGEST)) as log:
         for number in range(1, 4):
             log.append(Delete(blink_id=number), "Ada")
     data = log.path.read_bytes()
     kept = data[: min(cut, len(data))]
     whole_lines = kept.count(b"\n")
     log.path.write_bytes(kept + rubbish.replace(b"\n", b""))
-    with CorrectionLog(folder, DIGEST) as again:
+    with closing(CorrectionLog(folder, DIGEST)) as again:
         assert len(again.entries) == max(0, whole_lines - 1)
         again.append(Accept(blink_id=9), "Ben")
     content = read_log(log.path)
@@ -176,20 +177,23 @@ def test_a_torn_end_is_cut_off_and_the_rest_kept(
 
 def test_another_result_is_not_mixed_in(tmp_path: Path) -> None:
     folder = tmp_path / "review"
-    with CorrectionLog(folder, DIGEST) as log:
+    with closing(CorrectionLog(folder, DIGEST)) as log:
         log.append(Accept(blink_id=1), "Ada")
     before = log.path.read_bytes()
     with pytest.raises(ReviewOutdatedError, match="1 corrections were made to another result"):
         CorrectionLog(folder, "b" * 64)
     assert log.path.read_bytes() == before
     folder.rename(tmp_path / "old")
-    with CorrectionLog(folder, "b" * 64) as anew:
+    with closing(CorrectionLog(folder, "b" * 64)) as anew:
         assert anew.entries == ()
 
 
 def test_only_one_process_writes(tmp_path: Path) -> None:
     folder = tmp_path / "review"
-    with CorrectionLog(folder, DIGEST) as log, CorrectionLog(folder, DIGEST) as late:
+    with (
+        closing(CorrectionLog(folder, DIGEST)) as log,
+        closing(CorrectionLog(folder, DIGEST)) as late,
+    ):
         assert not folder.exists(), "looking leaves no files"
         log.append(Accept(blink_id=1), "Ada")
         with pytest.raises(BusyError, match="another process"):
@@ -199,12 +203,12 @@ def test_only_one_process_writes(tmp_path: Path) -> None:
         log.close()
         with pytest.raises(ReviewFolderError, match="was begun by another process meanwhile"):
             late.append(Accept(blink_id=2), "Ben")
-    with CorrectionLog(folder, DIGEST) as again:
+    with closing(CorrectionLog(folder, DIGEST)) as again:
         assert len(again.entries) == 1
 
 
 def test_damage_in_the_middle_is_refused(tmp_path: Path) -> None:
-    with CorrectionLog(tmp_path, DIGEST) as log:
+    with closing(CorrectionLog(tmp_path, DIGEST)) as log:
         log.append(Undo(), "Ada")
     data = log.path.read_bytes() + b"no json\n"
     log.path.write_bytes(data)
@@ -235,7 +239,7 @@ def test_a_killed_process_loses_nothing_that_it_confirmed(tmp_path: Path) -> Non
     confirmed = 40 + len([line for line in process.stdout.read().splitlines() if line.isdigit()])
     process.stdout.close()
     process.wait()
-    with CorrectionLog(tmp_path, DIGEST) as log:
+    with closing(CorrectionLog(tmp_path, DIGEST)) as log:
         assert len(log.entries) >= confirmed
         assert [entry.number for entry in log.entries] == list(range(1, len(log.entries) + 1))
 
