@@ -19,7 +19,7 @@ from site_agent.eyeblink import session_folder
 from site_agent.eyeblink.blinks.finding import Blink, BlinkSettings, LeftOut, blink_of_frame
 from site_agent.eyeblink.blinks.half_closings import SHUT_SHARE
 from site_agent.eyeblink.blinks.likelihood import USUAL_SHUT_SHARE
-from site_agent.eyeblink.blinks.statistics import perclos_pct, seen_time_s
+from site_agent.eyeblink.blinks.statistics import blink_statistics
 from site_agent.eyeblink.conditioning import ConditioningSettings
 from site_agent.eyeblink.conditioning.analysis import ConditioningResult
 from site_agent.eyeblink.conditioning.summary import SessionSummary
@@ -155,17 +155,16 @@ def summarise(session: AnalysedSession, files: Mapping[str, Path]) -> BlinkSessi
         found_share = valid_share
     else:
         found_share = float(np.mean(trace.face.sources != FaceSource.MISSING)) if frames else 0.0
-    blinks = sum(blink.kind == "blink" for blink in session.blinks)
-    seen_minutes = float(seen_time_s(trace).sum()) / 60.0
+    counts = blink_statistics(trace, session.blinks, session.fec())
     return BlinkSession(
         frames=frames,
         seconds=trace.duration_s,
         face_found_pct=100.0 * found_share,
         valid_pct=100.0 * valid_share,
-        blinks=blinks,
-        closures=len(session.blinks) - blinks,
-        perclos_pct=perclos_pct(trace, session.fec()),
-        blinks_per_minute=blinks / seen_minutes if seen_minutes > 0 else float("nan"),
+        blinks=counts.blinks,
+        closures=counts.closures,
+        perclos_pct=counts.perclos_pct,
+        blinks_per_minute=counts.blinks_per_minute,
         open_ear=session.calibration.open_ear,
         closed_ear=session.calibration.closed_ear,
         warnings=session.warnings,

@@ -72,6 +72,8 @@ def blink_statistics(trace: EyeTrace, blinks: Sequence[Blink], fec: Float64) -> 
     proper = [blink for blink in blinks if blink.kind == "blink"]
     shares_s = seen_time_s(trace)
     seen_s = float(shares_s.sum())
+    shut_s = np.where(fec >= SHUT_FEC, shares_s, 0.0)
+    is_known = seen_s > 0 and np.isfinite(fec).any()
     measures = {
         name: _distribution([getattr(blink, name) for blink in proper]) for name in MEASURES
     }
@@ -87,18 +89,10 @@ def blink_statistics(trace: EyeTrace, blinks: Sequence[Blink], fec: Float64) -> 
         partial=len(proper) - complete,
         seen_s=seen_s,
         blinks_per_minute=60.0 * len(proper) / seen_s if seen_s > 0 else math.nan,
-        perclos_pct=perclos_pct(trace, fec),
+        perclos_pct=100.0 * float(shut_s.sum()) / seen_s if is_known else math.nan,
         measures=measures,
-        rate=_rates(trace, np.where(fec >= SHUT_FEC, shares_s, 0.0), shares_s, proper),
+        rate=_rates(trace, shut_s, shares_s, proper),
     )
-
-
-def perclos_pct(trace: EyeTrace, fec: Float64) -> float:
-    """Return the share of the time seen in which FEC is at least 0.8; NaN without any."""
-    shares_s = seen_time_s(trace)
-    if not (shares_s.sum() > 0 and np.isfinite(fec).any()):
-        return math.nan
-    return 100.0 * float(shares_s[fec >= SHUT_FEC].sum() / shares_s.sum())
 
 
 def seen_time_s(trace: EyeTrace) -> Float64:
