@@ -221,10 +221,12 @@ class InputFinder:
 
     def _why_missing(self, digest: str, refusal: Exception | None) -> str:
         """Return the searched places and the owners of a missing file."""
+        makers = [] if self._merged is None else self._sources.addresses_of(self._merged.digest)
         if what := self._sources.round_file(digest):
+            made = f"; it did: poolctl download {makers[0]}" if makers else ""
             return (
                 f"it is {what}, which the pool keeps and gives to nobody: "
-                f"only the pool could combine it{self._or_download()}"
+                f"only the pool could combine it{made}"
             )
         names = [
             mention.file_name for mention in self._mentions.get(digest, []) if mention.file_name
@@ -242,15 +244,10 @@ class InputFinder:
             reason += f", and the pool cannot be asked: {self._sources.silence}"
         else:
             reason += ", and the pool does not have it or does not show it to your site"
-        makers = [] if self._merged is None else self._sources.addresses_of(self._merged.digest)
         site = makers[0].removeprefix("pool://").split("/")[0] if makers else ""
         whom = f"{site}, which published {makers[0]}," if makers else "whoever made the recipe"
         what = "the contributions next to the model" if is_contribution else (names or ["it"])[0]
         return f"{reason}; ask {whom} for {what}, and name it after the options"
-
-    def _or_download(self) -> str:
-        made = [] if self._merged is None else self._sources.addresses_of(self._merged.digest)
-        return f"; it did: poolctl download {made[0]}" if made else ""
 
     def _beside_recipe(self, digest: str) -> Path | None:
         """Return the file of that name next to the recipe, if it has the digest."""
