@@ -58,12 +58,6 @@ class ConditioningDesign:
     """Spontaneous blinks, anywhere."""
     noise_fec: float = 0.02
     """Standard deviation of the noise of each frame."""
-    lost_share: float = 0.0
-    """Of the frames; half of them one by one, half in bursts."""
-    rate_jitter: float = 0.0
-    """Standard deviation of frame intervals as a share of them."""
-    slow_share: float = 0.0
-    """Share of the time in which the camera runs at half its rate."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +81,7 @@ class TrialTruth:
 
 @dataclass(frozen=True, eq=False)
 class SyntheticConditioning:
-    """A drawn session. Lost frames have no time."""
+    """A drawn session, seen by a camera with an even rate."""
 
     timestamps_s: Float64
     fec_true: Float64
@@ -142,8 +136,7 @@ def draw_conditioning_session(
 ) -> SyntheticConditioning:
     """Draw a session of eyeblink conditioning.
 
-    Events are the same for all frame rates: the rate, the losses and the noise have random
-    numbers of their own.
+    Events are the same for all frame rates: the noise has random numbers of its own.
 
     `frame_rate_hz`: 1..2000.
     """
@@ -165,7 +158,7 @@ def draw_conditioning_session(
         _with_blinks(trial, trial_truth, blinks)
         for trial, (trial_truth, _) in zip(trials, drawn, strict=True)
     )
-    times_s = _draw_times(camera, design, duration_s, frame_rate_hz)
+    times_s = np.round(np.arange(int(duration_s * frame_rate_hz) + 1) / frame_rate_hz, 6)
     fec_true = _rest(events, times_s)
     open_share = np.ones(len(times_s))
     for closure in [*blinks, *(item for _, closures in drawn for item in closures)]:
@@ -285,28 +278,6 @@ def _with_blinks(trial: Trial, truth: TrialTruth, blinks: list[_Closure]) -> Tri
         for blink in blinks
     )
     return replace(truth, blink_near=near)
-
-
-def _draw_times(
-    camera: np.random.Generator, design: ConditioningDesign, duration_s: float, frame_rate_hz: float
-) -> Float64:
-    """Return the times of the frames that are not lost."""
-    count = int(duration_s * frame_rate_hz) + 1
-    intervals_s = np.full(count, 1.0 / frame_rate_hz)
-    if design.slow_share > 0:
-        # Automatic exposure: a few seconds at a time at half the rate.
-        phase = np.arange(count) / frame_rate_hz
-        intervals_s[(phase % 20.0) < 20.0 * design.slow_share] *= 2.0
-    if design.rate_jitter > 0:
-        intervals_s *= np.clip(camera.normal(1.0, design.rate_jitter, count), 0.3, 3.0)
-    times_s = np.cumsum(intervals_s) - intervals_s[0]
-    times_s = times_s[times_s <= duration_s]
-    kept = camera.uniform(size=len(times_s)) >= design.lost_share / 2.0
-    bursts = camera.uniform(size=len(times_s)) < design.lost_share / 2.0 / 4.0
-    for shift in range(4):
-        kept[shift:] &= ~bursts[: len(bursts) - shift]
-    present: Float64 = np.round(times_s[kept], 6)
-    return present
 
 
 def _rest(events: np.random.Generator, times_s: Float64) -> Float64:

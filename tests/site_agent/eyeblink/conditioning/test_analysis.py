@@ -48,72 +48,77 @@ class Analysed(NamedTuple):
 
 
 @cache
-def analysed(seed: int, rate_hz: float, design: ConditioningDesign | None = None) -> Analysed:
-    session = draw_conditioning_session(seed, rate_hz, design)
+def analysed(
+    seed: int,
+    rate_hz: float,
+    design: ConditioningDesign | None = None,
+    drawn_per_frame: int = 1,
+    steps: tuple[int, ...] = (1,),
+) -> Analysed:
+    """Draw a session, keep the frames by random `steps` from one to the next, and analyse them."""
+    session = draw_conditioning_session(seed, drawn_per_frame * rate_hz, design)
+    count = len(session.timestamps_s)
+    kept = np.cumsum(np.random.default_rng(seed).choice(steps, count)) - 1
+    kept = kept[kept < count]
     return Analysed(
-        session, analyse_conditioning(session.timestamps_s, session.fec, session.trials)
+        session, analyse_conditioning(session.timestamps_s[kept], session.fec[kept], session.trials)
     )
 
 
-def clean_pairs(rate_hz: float, design: ConditioningDesign, seeds: int = 3) -> list[Pair]:
-    return [pair for seed in range(seeds) for pair in analysed(seed, rate_hz, design).clean]
-
-
 CAMERAS = {
-    "even": ConditioningDesign(),
-    "lost-frames": ConditioningDesign(lost_share=0.08),
-    "variable-rate": ConditioningDesign(rate_jitter=0.2, slow_share=0.25),
+    "even": (1, (1,)),
+    "lost-frames": (1, (*(1,) * 50, 2, 2, 5)),
+    "variable-rate": (4, (3, 4, 4, 5, 8)),
 }
+"""The last two arguments of `analysed`."""
 RATES_HZ = (30, 200)
 
 
-@pytest.mark.parametrize("camera", sorted(CAMERAS))
-@pytest.mark.parametrize("rate_hz", RATES_HZ)
-def test_cr_decisions_are_right_in_98_of_100_trials(rate_hz: float, camera: str) -> None:
-    pairs = [pair for pair in clean_pairs(rate_hz, CAMERAS[camera]) if pair[0].cr is not None]
-    right = np.mean([measured.cr == truth.cr for measured, truth in pairs])
-    assert len(pairs) > 60
-    assert right >= 0.98
+def clean_pairs(rate_hz: float, design: ConditioningDesign, camera: str = "even") -> list[Pair]:
+    return [
+        pair
+        for seed in range(6, 9)
+        for pair in analysed(seed, rate_hz, design, *CAMERAS[camera]).clean
+    ]
 
 
-@pytest.mark.parametrize("camera", sorted(CAMERAS))
+@pytest.mark.parametrize("camera", CAMERAS)
 @pytest.mark.parametrize("rate_hz", RATES_HZ)
-def test_cr_amplitudes_are_those_that_were_drawn(rate_hz: float, camera: str) -> None:
+def test_crs_are_those_that_were_drawn(rate_hz: float, camera: str) -> None:
+    pairs = clean_pairs(rate_hz, ConditioningDesign(), camera)
+    judged = [pair for pair in pairs if pair[0].cr is not None]
+    assert len(judged) > 60
+    assert np.mean([measured.cr == truth.cr for measured, truth in judged]) >= 0.98
     errors = [
-        measured.measures.cr_amplitude - truth.window_mean
-        for measured, truth in clean_pairs(rate_hz, CAMERAS[camera])
-        if truth.cr and measured.cr is not None
+        measured.measures.cr_amplitude - truth.window_mean for measured, truth in judged if truth.cr
     ]
     assert abs(np.mean(errors)) < 0.01
     assert np.sqrt(np.mean(np.square(errors))) < 0.035
 
 
-def onset_errors_ms(rate_hz: float, design: ConditioningDesign) -> np.ndarray:
-    return np.array(
+@pytest.mark.parametrize("straight", [False, True])
+@pytest.mark.parametrize(
+    ("rate_hz", "noise_fec", "limits"),
+    [(200, 0.01, (5.0, 10.0, 0.9, 6.0)), (30, 0.02, (1000 / 30, 1000 / 30, 0.8, 1000 / 60))],
+)
+def test_onsets_of_crs(
+    rate_hz: float, noise_fec: float, limits: tuple[float, float, float, float], straight: bool
+) -> None:
+    median_ms, within_ms, share, bias_ms = limits
+    design = ConditioningDesign(straight_rise=straight, noise_fec=noise_fec)
+    errors_ms = np.array(
         [
             measured.measures.cr_onset_ms - truth.onset_ms
-            for measured, truth in clean_pairs(rate_hz, design)
+            for measured, truth in clean_pairs(rate_hz, design, "lost-frames")
             if truth.cr and measured.cr
         ]
     )
-
-
-@pytest.mark.parametrize("straight", [False, True])
-def test_onsets_lie_within_10_ms_at_200_frames_a_second(straight: bool) -> None:
-    design = replace(CAMERAS["lost-frames"], straight_rise=straight, noise_fec=0.01)
-    errors_ms = onset_errors_ms(200, design)
-    assert np.isfinite(errors_ms).all()
-    assert np.median(np.abs(errors_ms)) < 5
-    assert np.mean(np.abs(errors_ms) <= 10) >= 0.9
-    assert abs(errors_ms.mean()) < 6
-
-
-@pytest.mark.parametrize("straight", [False, True])
-def test_onsets_lie_within_one_frame_at_30_frames_a_second(straight: bool) -> None:
-    errors_ms = onset_errors_ms(30, replace(CAMERAS["lost-frames"], straight_rise=straight))
-    assert np.isfinite(errors_ms).all()
-    assert np.mean(np.abs(errors_ms) <= 1000 / 30) >= 0.8
-    assert abs(errors_ms.mean()) < 1000 / 60
+    found = np.isfinite(errors_ms)
+    assert found.mean() >= 0.95, "the others are counted as not found"
+    errors_ms = errors_ms[found]
+    assert np.median(np.abs(errors_ms)) < median_ms
+    assert np.mean(np.abs(errors_ms) <= within_ms) >= share
+    assert abs(errors_ms.mean()) < bias_ms
 
 
 @pytest.mark.parametrize("rate_hz", RATES_HZ)
@@ -177,12 +182,12 @@ def test_the_summary_counts_what_was_drawn() -> None:
 # --- what makes a trial missing ---------------------------------------------------------------
 
 
-def flat_session(rate_hz: float = 100.0, n_trials: int = 8) -> tuple[np.ndarray, np.ndarray, list]:
-    times_s = np.arange(0, 10.0 * n_trials + 5, 1 / rate_hz)
+def flat_session() -> tuple[np.ndarray, np.ndarray, list]:
+    times_s = np.arange(0, 85, 0.01)
     fec = 0.01 * np.random.default_rng(0).standard_normal(len(times_s))
     trials = [
         Trial(str(number), TrialType.PAIRED, 5.0 + 10 * number, 5.45 + 10 * number)
-        for number in range(n_trials)
+        for number in range(8)
     ]
     return times_s, fec, trials
 
@@ -429,6 +434,7 @@ def test_aligned_trials_show_the_response() -> None:
     "changes",
     [
         {"baseline_ms": (0.0, -500.0)},
+        {"baseline_ms": (-500.0, 60.0)},
         {"cr_window_ms": (-40.0, 20.0)},
         {"largest_missing_share": 1.5},
         {"reject_rules": ("no-baseline",)},

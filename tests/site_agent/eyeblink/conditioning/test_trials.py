@@ -1,10 +1,9 @@
 """Trial lists, pulse logs, and lights in the picture."""
 
 import math
-from fractions import Fraction
+from collections.abc import Iterator
 from pathlib import Path
 
-import av
 import numpy as np
 import pytest
 from hypothesis import given
@@ -32,6 +31,7 @@ from site_agent.eyeblink.conditioning.trials import (
 )
 from site_agent.eyeblink.pipeline import TraceFile, run_blink_analysis
 from site_agent.eyeblink.session import BlinkAnalysisSettings
+from site_agent.pictures.video import write_video
 from site_agent.pictures.video_reading import VideoReader
 from site_agent.text_tables import Decimal, read_table
 
@@ -413,21 +413,18 @@ def video(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Twenty seconds of a dim room with two lights; no face is needed."""
     path = tmp_path_factory.mktemp("lights") / "lights.mp4"
     random = np.random.default_rng(3)
-    with av.open(str(path), "w") as container:
-        stream = container.add_stream("libx264", rate=RATE_HZ)
-        stream.width, stream.height, stream.pix_fmt = 128, 96, "yuv420p"
-        stream.codec_context.time_base = Fraction(1, RATE_HZ)
-        for index in range(20 * RATE_HZ):
-            time_s = index * FRAME_S
+
+    def pictures() -> Iterator[tuple[float, np.ndarray]]:
+        for time_s in np.arange(20 * RATE_HZ) * FRAME_S:
             picture = np.full((96, 128, 3), 60 + 10 * np.sin(time_s / 3), dtype=np.float64)
             picture += random.normal(0, 3, picture.shape)
             for place, onsets_s in ((CS_LIGHT, CS_AT_S), (US_LIGHT, US_AT_S)):
                 if any(onset_s <= time_s < onset_s + 0.3 for onset_s in onsets_s):
                     x, y, width, height = place
                     picture[y : y + height, x : x + width] = 220
-            frame = av.VideoFrame.from_ndarray(picture.clip(0, 255).astype(np.uint8), "rgb24")
-            container.mux(stream.encode(frame))
-        container.mux(stream.encode(None))
+            yield time_s, picture.clip(0, 255).astype(np.uint8)
+
+    write_video(path, pictures(), RATE_HZ)
     return path
 
 
