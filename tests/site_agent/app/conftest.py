@@ -2,20 +2,28 @@
 
 import shutil
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import psutil
 import pytest
 
+from site_agent.datasets.conversion import read_faces
 from site_agent.jobs.runner import IDLE_VARIABLE
+from site_agent.pool.client import PoolClient
+from site_agent.rounds.contract import keep_rules
+from site_agent.rounds.terms import start_round
+from site_agent.training.ert import ErtSettings, train_ert
 from site_agent.work import processes
 from tests.children import is_running
 from tests.site_agent.app.running_app import RunningApp, running_app
 from tests.site_agent.eyeblink.conftest import drawn_faces, landmark_file, recording
 from tests.site_agent.eyeblink.drawn_videos import write_video
+from tests.site_agent.live_pool import LivePool, live_pool
 from tests.waiting import wait_until
 
 __all__ = ["drawn_faces", "landmark_file", "recording"]
+TINY = ErtSettings(num_trees_per_cascade_level=12, cascade_depth=3, tree_depth=3)
 
 
 def runners() -> list[psutil.Process]:
@@ -34,6 +42,25 @@ def _runners_end() -> Iterator[None]:
     for runner in processes._LASTING:
         runner.kill()
         runner.wait()
+
+
+@pytest.fixture(scope="module")
+def pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LivePool]:
+    with live_pool(tmp_path_factory.mktemp("pool")) as pool_:
+        yield pool_
+
+
+def begin_round(pool: LivePool, faces: Path, folder: Path) -> str:
+    """Start a round of site-b to which site-a is asked to contribute; return its id."""
+    model = train_ert(read_faces(faces), folder / "base.dat", TINY, training_scores=False)
+    with PoolClient(pool.url, pool.tokens["site-b"]) as client:
+        client.upload(model.model_path, "site-b/eyes")
+        begun = start_round(
+            client, "site-b/eyes", ["site-a", "site-b"], datetime.now(UTC) + timedelta(days=1),
+            options={"starts": 5, "min_faces": 5}, method="leaf-refit",
+        )  # fmt: skip
+    keep_rules(least_others="1")
+    return begun.round_id
 
 
 @pytest.fixture(scope="package")
@@ -56,16 +83,7 @@ def app(videos: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runn
     with pytest.MonkeyPatch.context() as patch, running_app(place / "h", place / "r") as app_:
         patch.setenv("POOL_HOME", str(place / "h"))
         patch.setenv(IDLE_VARIABLE, "1")
-        chosen = app_.post("/videos/add/folder", folder=f'"{videos}"')
-        assert chosen.status_code == 303
-        number = chosen.headers["location"].partition("place=")[2]
-        names = [path.name for path in videos.glob("*.mp4")]
-        assert app_.post("/videos/add/videos", place=number, video=names).status_code == 303
-        study = app_.lab.studies.current()
-        form = app_.get("/videos/analyse").text
-        model = form.partition('name="model" value="')[2].partition('"')[0]
-        rows = [row.recording for row in study.recordings()]
-        answer = app_.post("/videos/analyse/start", recording=rows, model=model)
-        assert answer.status_code == 303, answer.text
+        rows = app_.add_videos(f'"{videos}"', [path.name for path in videos.glob("*.mp4")])
+        app_.analyse(rows.values())
         wait_until(lambda: all(view.ended for view in app_.lab.jobs.views()))
         yield app_

@@ -4,7 +4,7 @@ import re
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,6 +43,21 @@ class RunningApp:
         data = {"csrf": self.csrf(), **fields}
         headers = {"origin": self.origin}
         return self.client.post(f"{self.address}{path}", data=data, headers=headers)
+
+    def add_videos(self, folder: str, names: Iterable[str]) -> dict[str, str]:
+        """Add videos of a folder to the study; return the number of each by the file's name."""
+        chosen = self.post("/videos/add/folder", folder=folder)
+        place = chosen.headers["location"].partition("place=")[2]
+        added = self.post("/videos/add/videos", place=place, video=list(names))
+        assert added.status_code == 303, added.text
+        return {row.file_name: row.recording for row in self.lab.studies.current().recordings()}
+
+    def analyse(self, recordings: Iterable[str]) -> None:
+        """Ask for an analysis by the first model that is offered."""
+        form = self.get("/videos/analyse").text
+        model = form.partition('name="model" value="')[2].partition('"')[0]
+        asked = self.post("/videos/analyse/start", recording=list(recordings), model=model)
+        assert asked.status_code == 303, asked.text
 
     def enter(self, client: httpx.Client, ticket: str) -> httpx.Response:
         return client.post(

@@ -105,22 +105,18 @@ def test_every_change_is_guarded(app: RunningApp) -> None:
 
 
 def test_every_page_is_for_this_browser_alone(app: RunningApp) -> None:
-    pages = {path for path in routes(app, "GET") if path not in {"/enter", "/alive", "/events"}}
+    pages = {path for path in routes(app, "GET") if path not in {"/enter", "/alive"}}
     with httpx.Client(trust_env=False, timeout=540) as stranger:
         for path in pages - {"/static/x/x"}:
             assert stranger.get(f"{app.address}{path}").status_code == 401, path
+            if path == "/events":
+                continue  # has no end
             answer = app.get(path)
             assert answer.headers["content-security-policy"].startswith("default-src 'none'"), path
             assert answer.status_code < 500, path
             for site in ("cross-site", "same-site"):
                 foreign = app.get(path, headers={"sec-fetch-site": site})
                 assert (foreign.status_code, "Open poolctl" in foreign.text) == (403, True), path
-
-
-def test_nothing_is_shown_without_a_session(app: RunningApp) -> None:
-    with httpx.Client(trust_env=False, timeout=540) as stranger:
-        for path in ("/", "/videos", "/jobs", "/events", "/results/x", "/videos/add"):
-            assert stranger.get(f"{app.address}{path}").status_code == 401
         assert stranger.get(f"{app.address}/alive").status_code == 204
         assert stranger.get(f"{app.origin}/").status_code == 404
         assert stranger.get(f"{app.origin}/guessed/enter").status_code == 404
@@ -129,10 +125,14 @@ def test_nothing_is_shown_without_a_session(app: RunningApp) -> None:
         assert stranger.get(f"{app.address}/").status_code == 401
 
 
-def test_a_ticket_lets_in_once_and_for_a_minute(app: RunningApp) -> None:
+def test_a_ticket_lets_in_once_and_for_a_minute_by_a_strict_cookie(app: RunningApp) -> None:
     with httpx.Client(trust_env=False, timeout=540) as browser:
         ticket = app.folder.new_ticket()
-        assert app.enter(browser, ticket).status_code == 204
+        cookie = app.enter(browser, ticket).headers["set-cookie"]
+        assert "HttpOnly" in cookie
+        assert "SameSite=strict" in cookie
+        assert f"Path=/{app.folder.prefix()}/" in cookie
+        assert cookie.startswith(f"{app.folder.prefix()}="), "another port cannot plant this name"
         assert app.enter(browser, ticket).status_code == 403
         assert app.enter(browser, "guessed").status_code == 403
         old = app.folder.new_ticket()
@@ -143,15 +143,6 @@ def test_a_ticket_lets_in_once_and_for_a_minute(app: RunningApp) -> None:
     ticket = app.folder.new_ticket()
     answer = app.client.post(f"{app.address}/enter", data={"ticket": ticket}, headers=foreign)
     assert answer.status_code == 403
-
-
-def test_the_cookie_is_strict_and_of_this_prefix(app: RunningApp) -> None:
-    with httpx.Client(trust_env=False, timeout=540) as browser:
-        cookie = app.enter(browser, app.folder.new_ticket()).headers["set-cookie"]
-    assert "HttpOnly" in cookie
-    assert "SameSite=strict" in cookie
-    assert f"Path=/{app.folder.prefix()}/" in cookie
-    assert cookie.startswith(f"{app.folder.prefix()}="), "another port cannot plant this name"
 
 
 def test_a_session_ends_with_the_app(tmp_path: Path) -> None:

@@ -25,15 +25,15 @@ from site_agent.datasets.synthetic.videos import write_blink_video
 from site_agent.jobs import modelling
 from site_agent.jobs.folder import JobFolder
 from site_agent.jobs.runner import IDLE_VARIABLE
+from site_agent.pool import trust
+from site_agent.pool.profiles import host_of
 from tests.aggregators.small_models import make_predictor
-from tests.site_agent.app.conftest import runners
+from tests.site_agent.app.conftest import TINY, begin_round, runners
 from tests.site_agent.app.running_app import RunningApp, running_app
 from tests.site_agent.app.test_app_in_chromium import CHROMIUM, chromium, let_in
 from tests.site_agent.app.test_models import do, shown
-from tests.site_agent.app.test_ten_tasks import begin_round
-from tests.site_agent.app.test_training import TINY
 from tests.site_agent.face_data import draw_faces
-from tests.site_agent.live_pool import live_pool
+from tests.site_agent.live_pool import LivePool
 from tests.waiting import wait_until
 
 __all__ = ["chromium"]
@@ -127,6 +127,7 @@ def full(
     person: pytest.MonkeyPatch,
     videos: Path,
     landmark_file: Path,
+    pool: LivePool,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Shown]:
     """A lab with sessions of conditioning, broken recordings, models, a pool, and a round."""
@@ -143,19 +144,16 @@ def full(
         write_model(make_predictor(number), place / "r" / "models" / f"mine{number}.dat")
     shutil.copy(landmark_file, place / "r" / "models" / "eyes.dat")
     person.setenv("POOL_HOME", str(place / "h"))
-    with live_pool(place / "pool") as pool, running_app(place / "h", place / "r") as app:
-        number = app.lab.places.place(folder).id
-        names = [path.name for path in folder.glob("*.mp4")]
-        app.post("/videos/add/videos", place=number, video=names)
-        model = re.findall(r'name="model" value="(\w+)"', app.get("/videos/analyse").text)[0]
-        rows = {row.file_name: row.recording for row in app.lab.studies.current().recordings()}
-        app.post("/videos/analyse/start", recording=list(rows.values()), model=model)
+    with running_app(place / "h", place / "r") as app:
+        rows = app.add_videos(str(folder), [path.name for path in folder.glob("*.mp4")])
+        app.analyse(rows.values())
         wait_until(lambda: all(view.ended for view in app.lab.jobs.views()))
         wait_until(lambda: not runners())
         person.setattr(JobFolder, "start_runner", lambda _: None)
         app.post("/settings/join", endpoint=pool.url, secret=pool.tokens["site-a"])
         faces = draw_faces(place / "faces", 24, 12, 1)
-        begin_round(pool, faces, place)
+        round_ = begin_round(pool, faces, place)
+        trust.set_trusted_sites(host_of(pool.url), {"site-b"})
         app.post("/train/check", faces=str(faces))
         do(app, "check")
         app.post("/train/start", name="trained")
@@ -164,7 +162,6 @@ def full(
         form, _ = shown(app, models[0], name="eyes-shared", description="Kinder, grüne Wand")
         app.post(f"/models/{models[0]}/send", **form)
         do(app, "upload")
-        round_ = re.findall(r"/rounds/([\w-]+)/compute", app.get("/rounds").text)[0]
         app.post(f"/rounds/{round_}/compute", faces=str(faces))
         do(app, "contribute")
         app.post("/videos/chosen", recording=rows["P06_s1.mp4"], do="forget")
@@ -176,7 +173,7 @@ def full(
             {
                 "trials": rows["P20_s1.mp4"],
                 "dark": rows["P06_s1.mp4"],
-                "place": number,
+                "place": app.lab.places.place(folder).id,
                 "model": models[0],
                 "model2": models[1],
                 "round": round_,

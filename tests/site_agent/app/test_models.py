@@ -25,13 +25,7 @@ from site_agent.rounds.contract import site_rules
 from site_agent.work import no_progress
 from tests.aggregators.small_models import make_detector, make_predictor
 from tests.site_agent.app.running_app import RunningApp, running_app
-from tests.site_agent.live_pool import LivePool, live_pool
-
-
-@pytest.fixture(scope="module")
-def pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LivePool]:
-    with live_pool(tmp_path_factory.mktemp("pool")) as pool_:
-        yield pool_
+from tests.site_agent.live_pool import LivePool
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ import pytest
 from site_agent.app.entry import AppFolder
 from site_agent.app.models import Models
 from site_agent.app.pages import Lab
-from site_agent.app.recordings import Studies, Study
+from site_agent.app.recordings import Studies
 from site_agent.datasets.synthetic.settings import VideoDrawing
 from site_agent.datasets.synthetic.videos import write_blink_video
 from site_agent.eyeblink.batch import run_batch
@@ -53,44 +53,25 @@ def write_recordings(folder: Path, model: Path) -> None:
     shutil.copy(model, folder / "eyes.dat")
 
 
-class App:
-    """The program as a process of its own, and a browser that was let in."""
+def start_app(home: Path, results: Path) -> tuple[RunningApp, subprocess.Popen[str]]:
+    """Start the program as a process of its own, with a browser that was let in."""
+    process = start_process(
+        "app", "--no-browser", "--json", "--port", 0, "-o", results,
+        POOL_HOME=str(home), HOME=str(results.parent),
+    )  # fmt: skip
+    address, _, ticket = first_answer(process)["url"].partition("/enter#")
+    folder = AppFolder(home / "app")
+    lab = Lab(Studies(folder.place, results), JobFolder(home / "jobs"))
+    browser = httpx.Client(trust_env=False, timeout=540)
+    app = RunningApp(folder, lab, address.rpartition("/")[0], address, browser)
+    assert app.enter(browser, ticket).status_code == 204
+    return app, process
 
-    def __init__(self, home: Path, results: Path) -> None:
-        self._process = start_process(
-            "app", "--no-browser", "--json", "--port", 0, "-o", results,
-            POOL_HOME=str(home), HOME=str(results.parent),
-        )  # fmt: skip
-        entrance = first_answer(self._process)["url"]
-        self.address, _, ticket = entrance.partition("/enter#")
-        self._origin = {"origin": self.address.rpartition("/")[0]}
-        self._client = httpx.Client(trust_env=False, timeout=540)
-        self._client.post(f"{self.address}/enter", data={"ticket": ticket}, headers=self._origin)
 
-    def get(self, path: str) -> str:
-        return self._client.get(f"{self.address}{path}").text
-
-    def post(self, path: str, **fields: object) -> httpx.Response:
-        csrf = self.get("/jobs").partition('name="csrf" content="')[2].partition('"')[0]
-        data = {"csrf": csrf, **fields}
-        return self._client.post(f"{self.address}{path}", data=data, headers=self._origin)
-
-    def accept(self, review: str, number: int) -> None:
-        """Accept a blink as the script of the review does."""
-        page = self.get(f"{review.removesuffix('api')}")
-        csrf = page.partition('name="csrf" content="')[2].partition('"')[0]
-        headers = {"x-csrf-token": csrf, "x-review-token": self.address.rpartition("/")[2]}
-        action = {"action": "accept", "blink_id": number}
-        body = {"revision": json.loads(self.get(f"{review}/state"))["revision"], "action": action}
-        answer = self._client.post(
-            f"{self.address}{review}/actions", json=body, headers=headers | self._origin
-        )
-        assert answer.status_code == 200, answer.text
-
-    def kill(self) -> None:
-        self._client.close()
-        self._process.kill()
-        self._process.wait()
+def kill(app: RunningApp, process: subprocess.Popen[str]) -> None:
+    app.client.close()
+    process.kill()
+    process.wait()
 
 
 def runner_of(jobs: JobFolder) -> psutil.Process | None:
@@ -113,15 +94,12 @@ def test_sixty_recordings_outlive_kills_of_app_and_runner(
     videos, home, results = tmp_path / "videos", tmp_path / "home", tmp_path / "results"
     videos.mkdir()
     write_recordings(videos, landmark_file)
-    app, jobs = App(home, results), JobFolder(home / "jobs")
-    place = app.post("/videos/add/folder", folder=str(videos)).headers["location"]
-    names = [path.name for path in videos.iterdir()]
-    app.post("/videos/add/videos", place=place.partition("place=")[2], video=names)
-    study = Study("first", "", str(results / "my-recordings"))
-    rows = study.recordings()
+    app, process = start_app(home, results)
+    jobs = app.lab.jobs
+    rows = app.add_videos(str(videos), [path.name for path in videos.iterdir()])
     assert len(rows) == COUNT
-    model = app.get("/videos/analyse").partition('name="model" value="')[2].partition('"')[0]
-    app.post("/videos/analyse/start", recording=[row.recording for row in rows], model=model)
+    study = app.lab.studies.current()
+    app.analyse(rows.values())
     # Closed browser: nobody looks from here on. Kills: the app, then the runner, each twice.
     killed: list[set[str]] = []
     deadline_s = time.monotonic() + TIMEOUT_S
@@ -131,8 +109,8 @@ def test_sixty_recordings_outlive_kills_of_app_and_runner(
             assert time.monotonic() < deadline_s
             time.sleep(0.2)
         if share in (0.1, 0.5):
-            app.kill()
-            app = App(home, results)
+            kill(app, process)
+            app, process = start_app(home, results)
             continue
         runner = runner_of(jobs)
         if runner is not None:
@@ -146,7 +124,7 @@ def test_sixty_recordings_outlive_kills_of_app_and_runner(
         jobs.start_runner()
         assert time.monotonic() < deadline_s
         time.sleep(0.2)
-    app.kill()
+    kill(app, process)
     states = Counter(v.state.state for v in jobs.views() if v.job.kind == "analyse")
     reasons = [v.state.reason for v in jobs.views() if v.state.state == "failed"]
     assert states["done"] >= COUNT - BROKEN, reasons
@@ -178,17 +156,26 @@ def test_a_first_start_leads_to_reviewed_blinks(
     monkeypatch.setenv(IDLE_VARIABLE, "2")
     home, results = tmp_path / "home", tmp_path / "results"
     began_s = time.monotonic()
-    app, jobs = App(home, results), JobFolder(home / "jobs")
-    assert "Try it" in app.get("/")
+    app, process = start_app(home, results)
+    jobs = app.lab.jobs
+    assert "Try it" in app.get("/").text
     app.post("/try")
     wait_until(lambda: jobs.views() and all(view.ended for view in jobs.views()))
     seen_s = time.monotonic() - began_s
-    assert ">20 s" in app.get("/videos"), "the drawn video was looked at"
-    assert "It is analysed" in app.get("/"), [view.state.reason for view in jobs.views()]
-    (number,) = re.findall(r"/results/(\w+)/review/", app.get("/videos"))
+    assert ">20 s" in app.get("/videos").text, "the drawn video was looked at"
+    assert "It is analysed" in app.get("/").text, [view.state.reason for view in jobs.views()]
+    (number,) = re.findall(r"/results/(\w+)/review/", app.get("/videos").text)
     review = f"/results/{number}/review/api"
-    events = json.loads(app.get(f"{review}/state"))["events"]
-    app.accept(review, events[0]["id"])
+    state = app.get(f"{review}/state").json()
+    events = state["events"]
+    # As the script of the review does.
+    headers = {"x-csrf-token": app.csrf(), "x-review-token": app.folder.prefix()}
+    action = {"action": "accept", "blink_id": events[0]["id"]}
+    answer = app.client.post(
+        f"{app.address}{review}/actions", headers=headers | {"origin": app.origin},
+        json={"revision": state["revision"], "action": action},
+    )  # fmt: skip
+    assert answer.status_code == 200, answer.text
     took_s = time.monotonic() - began_s
     [truth] = (results / "drawn-video").glob("*_truth.json")
     drawn = json.loads(truth.read_text())["blinks"]
@@ -199,7 +186,7 @@ def test_a_first_start_leads_to_reviewed_blinks(
         )
         for blink in drawn
     ]
-    app.kill()
+    kill(app, process)
     with capsys.disabled():
         print(f"\nfirst blinks {seen_s:.0f} s, first reviewed one {took_s:.0f} s", end="; ")
         print(f"{sum(hits)} of {len(drawn)} drawn blinks found, {len(events)} shown")
@@ -275,17 +262,14 @@ def test_a_recording_is_analysed_in_the_shape_of_windows(
         with httpx.Client(trust_env=False, timeout=540) as browser:
             app = RunningApp(folder, lab, address.rpartition("/")[0], address, browser)
             assert app.enter(browser, ticket).status_code == 204
-            place = app.post("/videos/add/folder", folder=str(videos)).headers["location"]
-            app.post("/videos/add/videos", place=place.partition("place=")[2], video=NAMES)
+            numbers = app.add_videos(str(videos), NAMES)
             rows = {row.file_name: row for row in lab.studies.current().recordings()}
             sessions = {row.session.casefold() for row in rows.values()}
             assert len(sessions) == len(rows) == len(NAMES)
             assert all(portable_name(name) == name for name in sessions)
             assert Models(lab).new_file("con", ".dat").name == "con_.dat"
-            model = app.get("/videos/analyse").text.partition('name="model" value="')[2][:16]
-            number = rows["con.mp4"].recording
-            asked = app.post("/videos/analyse/start", recording=number, model=model)
-            assert asked.status_code == 303, asked.text
+            number = numbers["con.mp4"]
+            app.analyse([number])
             wait_until(lambda: all(view.ended for view in lab.jobs.views()))
             reasons = [(view.job.kind, view.state.reason) for view in lab.jobs.views()]
             assert [reason for _, reason in reasons if reason] == [], reasons

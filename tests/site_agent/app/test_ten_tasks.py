@@ -2,7 +2,6 @@
 
 import shutil
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -11,20 +10,16 @@ from axe_playwright_python.sync_playwright import Axe
 
 from aggregators.formats import write_model
 from site_agent import own_folders
-from site_agent.datasets.conversion import read_faces
 from site_agent.jobs.runner import IDLE_VARIABLE
 from site_agent.pool import trust
-from site_agent.pool.client import PoolClient
 from site_agent.pool.profiles import host_of
-from site_agent.rounds.contract import keep_rules
-from site_agent.rounds.terms import start_round
-from site_agent.training.ert import ErtSettings, kept_starter, train_ert
+from site_agent.training.ert import kept_starter
 from tests.aggregators.small_models import make_predictor
-from tests.site_agent.app.conftest import runners
+from tests.site_agent.app.conftest import begin_round, runners
 from tests.site_agent.app.running_app import RunningApp, running_app
 from tests.site_agent.app.test_app_in_chromium import CHROMIUM, chromium, let_in
 from tests.site_agent.face_data import draw_faces
-from tests.site_agent.live_pool import LivePool, live_pool
+from tests.site_agent.live_pool import LivePool
 from tests.waiting import wait_until
 
 __all__ = ["chromium"]
@@ -73,12 +68,6 @@ def home(tmp_path: Path, landmark_file: Path, recording: Path) -> Path:
 
 
 @pytest.fixture
-def pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LivePool]:
-    with live_pool(tmp_path_factory.mktemp("pool")) as running:
-        yield running
-
-
-@pytest.fixture
 def app(home: Path, landmark_file: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RunningApp]:
     monkeypatch.setenv("POOL_HOME", str(home / "h"))
     monkeypatch.setenv("HOME", str(home / "person"))
@@ -92,20 +81,6 @@ def app(home: Path, landmark_file: Path, monkeypatch: pytest.MonkeyPatch) -> Ite
         for runner in runners():
             runner.kill()
             runner.wait()
-
-
-def begin_round(pool: LivePool, faces: Path, folder: Path) -> None:
-    """Start a round of site-b to which site-a is asked to contribute, and trust it."""
-    tiny = ErtSettings(num_trees_per_cascade_level=12, cascade_depth=3, tree_depth=3)
-    model = train_ert(read_faces(faces), folder / "base.dat", tiny, training_scores=False)
-    with PoolClient(pool.url, pool.tokens["site-b"]) as client:
-        client.upload(model.model_path, "site-b/eyes")
-        start_round(
-            client, "site-b/eyes", ["site-a", "site-b"], datetime.now(UTC) + timedelta(days=1),
-            options={"starts": 5, "min_faces": 5}, method="leaf-refit",
-        )  # fmt: skip
-    keep_rules(least_others="1")
-    trust.set_trusted_sites(host_of(pool.url), {"site-b"})
 
 
 @pytest.mark.timeout(900)
@@ -192,6 +167,7 @@ def test_ten_tasks_take_as_few_clicks_as_designed(
     def contribute() -> None:
         faces = draw_faces(home / "faces", 24, 12, 1)
         begin_round(pool, faces, home)
+        trust.set_trusted_sites(host_of(pool.url), {"site-b"})
         app.lab.keep_faces(str(faces))
         page.goto(f"{app.address}/")
         person.click("link", "Rounds", within="nav")

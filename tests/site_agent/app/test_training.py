@@ -2,49 +2,31 @@
 
 import shutil
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from site_agent.datasets.conversion import read_faces
 from site_agent.datasets.records import FaceDataset
 from site_agent.errors import InvalidInputError, StalePreviewError
 from site_agent.jobs import modelling
 from site_agent.jobs.folder import JobFolder
-from site_agent.pool.client import PoolClient
 from site_agent.pool.sent import read_sent
-from site_agent.rounds.contract import keep_rules
-from site_agent.rounds.terms import start_round
-from site_agent.training.ert import ErtSettings, train_ert
+from site_agent.training.ert import train_ert
 from site_agent.training_record import TrainingResult
 from tests.cli.conftest import run_here
+from tests.site_agent.app.conftest import TINY, begin_round
 from tests.site_agent.app.running_app import RunningApp, running_app
 from tests.site_agent.app.test_models import do, log
 from tests.site_agent.face_data import draw_faces
-from tests.site_agent.live_pool import LivePool, live_pool
+from tests.site_agent.live_pool import LivePool
 
 __all__ = ["log"]
-TINY = ErtSettings(num_trees_per_cascade_level=12, cascade_depth=3, tree_depth=3)
 
 
 @pytest.fixture(scope="module")
 def faces(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return draw_faces(tmp_path_factory.mktemp("faces"), 24, 12, 1)
-
-
-@pytest.fixture(scope="module")
-def pool(faces: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LivePool]:
-    """A pool with a small model of site-b."""
-    with live_pool(tmp_path_factory.mktemp("pool")) as running:
-        model = train_ert(
-            read_faces(faces), tmp_path_factory.mktemp("base") / "base.dat", TINY,
-            training_scores=False,
-        ).model_path  # fmt: skip
-        with PoolClient(running.url, running.tokens["site-b"]) as client:
-            client.upload(model, "site-b/eyes")
-        yield running
 
 
 @pytest.fixture
@@ -117,13 +99,7 @@ def test_quick_trials_are_not_done_twice(
 def test_a_contribution_leaves_after_its_preview(
     app: RunningApp, faces: Path, pool: LivePool, log: list[bytes], tmp_path: Path
 ) -> None:
-    with PoolClient(pool.url, pool.tokens["site-b"]) as client:
-        deadline = datetime.now(UTC) + timedelta(days=1)
-        number = start_round(
-            client, "site-b/eyes", ["site-a", "site-b"], deadline,
-            options={"starts": 5, "min_faces": 5}, method="leaf-refit",
-        ).round_id  # fmt: skip
-    keep_rules(least_others="1")
+    number = begin_round(pool, faces, tmp_path)
     app.lab.watch.ask_pool()
     assert '<span class="count">1<' in app.get("/jobs").text
     page = app.get("/rounds").text

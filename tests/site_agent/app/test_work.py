@@ -32,6 +32,12 @@ from tests.site_agent.app.running_app import RunningApp, running_app
 from tests.waiting import wait_until
 
 
+@pytest.fixture
+def studies(tmp_path: Path) -> Studies:
+    (tmp_path / "app").mkdir()
+    return Studies(tmp_path / "app", tmp_path / "r")
+
+
 def state_of(app: RunningApp, recording: Recording) -> str:
     standings = app.lab.studies.standings(app.lab.studies.current(), app.lab.jobs.views())
     (state,) = (standing.state for standing in standings if standing.recording == recording)
@@ -92,13 +98,11 @@ def test_recordings_are_taken_out_of_the_list_and_brought_back(app: RunningApp) 
     assert analyse.headers["location"].endswith(f"/videos/analyse?recording={number}")
 
 
-def test_new_and_moved_videos_are_noticed(tmp_path: Path) -> None:
+def test_new_and_moved_videos_are_noticed(tmp_path: Path, studies: Studies) -> None:
     videos, later = tmp_path / "videos", tmp_path / "videos" / "later"
     later.mkdir(parents=True)
-    (tmp_path / "app").mkdir()
     for name in ("P1_s1.mp4", "P1_s1_trials.csv", "P1_s2.mp4"):
         (videos / name).write_text("content")
-    studies = Studies(tmp_path / "app", tmp_path / "r")
     first = videos / "P1_s1.mp4"
     study = studies.add(videos, [first], {first: videos / "P1_s1_trials.csv"})
     watch = Watch(studies)
@@ -144,19 +148,11 @@ def test_new_and_moved_videos_are_noticed(tmp_path: Path) -> None:
     studies.add(tmp_path / "day2", [tmp_path / "day2" / "P1_s1.mp4"], {})
     studies.follow_moved(study, [tmp_path / "day2"], by_name=True)
     assert study.recordings()[0].video == str(elsewhere / "P1_s1.mp4")
-
-
-def test_a_moved_video_without_trials_is_found(tmp_path: Path) -> None:
-    for folder in ("app", "before", "after"):
-        (tmp_path / folder).mkdir()
-    (tmp_path / "before" / "P1.mp4").write_text("content")
-    studies = Studies(tmp_path / "app", tmp_path / "r")
-    study = studies.add(tmp_path / "before", [tmp_path / "before" / "P1.mp4"], {})
-    (tmp_path / "before" / "P1.mp4").rename(tmp_path / "after" / "P1.mp4")
-    studies.follow_moved(study, [tmp_path / "after"], by_name=True)
-    assert [(row.video, row.trials) for row in study.recordings()] == [
-        (str(tmp_path / "after" / "P1.mp4"), "")
-    ]
+    # One without trials has none afterwards either.
+    (tmp_path / "day2" / "P1_s1.mp4").rename(tmp_path / "other" / "P1_s1.mp4")
+    studies.follow_moved(study, [tmp_path / "other"], by_name=True)
+    second = study.recordings()[1]
+    assert (second.video, second.trials) == (str(tmp_path / "other" / "P1_s1.mp4"), "")
 
 
 def test_a_moved_folder_is_asked_about_before_its_videos_are_added(tmp_path: Path) -> None:
@@ -397,11 +393,9 @@ def look(place: Path, study: Study) -> dict[str, Any]:
 
 
 def test_only_a_video_that_ended_the_process_is_said_to(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    studies: Studies, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "app").mkdir()
     (tmp_path / "P1.mp4").touch()
-    studies = Studies(tmp_path / "app", tmp_path / "r")
     study, jobs = studies.add(tmp_path, [tmp_path / "P1.mp4"], {}), JobFolder(tmp_path / "jobs")
     [row] = study.recordings()
     looks = {"videos": {row.recording: row.video}, "looks": str(study.looks)}
@@ -435,14 +429,13 @@ def test_only_a_video_that_ended_the_process_is_said_to(
 
 @pytest.mark.parametrize("swapped", ["video", "folder"])
 def test_a_link_that_takes_the_place_of_a_video_is_not_followed(
-    recording: Path, landmark_file: Path, tmp_path: Path, swapped: str
+    recording: Path, landmark_file: Path, studies: Studies, tmp_path: Path, swapped: str
 ) -> None:
     folder, private = tmp_path / "videos", tmp_path / "private"
-    (tmp_path / "app").mkdir()
     for place in (folder, private):
         place.mkdir()
         shutil.copy(recording, place / "P1_s1.mp4")
-    study = Studies(tmp_path / "app", tmp_path / "r").add(folder, [folder / "P1_s1.mp4"], {})
+    study = studies.add(folder, [folder / "P1_s1.mp4"], {})
     [row] = study.recordings()
     study.write([replace(row, landmarks=str(landmark_file))])
     session = study.sessions()[row.session]
@@ -461,11 +454,14 @@ def test_a_link_that_takes_the_place_of_a_video_is_not_followed(
 
 
 def test_a_video_that_is_exchanged_while_it_is_read_has_no_result(
-    recording: Path, landmark_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    recording: Path,
+    landmark_file: Path,
+    studies: Studies,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     shutil.copy(recording, tmp_path / "P1_s1.mp4")
-    (tmp_path / "app").mkdir()
-    study = Studies(tmp_path / "app", tmp_path / "r").add(tmp_path, [tmp_path / "P1_s1.mp4"], {})
+    study = studies.add(tmp_path, [tmp_path / "P1_s1.mp4"], {})
     [row] = study.recordings()
     study.write([replace(row, landmarks=str(landmark_file))])
     request = analysis_request(study.sessions()[row.session], study.place, BlinkAnalysisSettings())
