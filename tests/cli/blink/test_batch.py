@@ -1,6 +1,5 @@
 """``poolctl blink batch`` and ``poolctl blink compare-criteria``."""
 
-import csv
 import json
 import signal
 import subprocess
@@ -21,17 +20,15 @@ from tests.site_agent.eyeblink.drawn_studies import (
     write_session,
     write_study_files,
 )
+from tests.site_agent.eyeblink.drawn_traces import rows_of
 from tests.site_agent.eyeblink.drawn_videos import write_video
 from tests.site_agent.faces.test_prediction import small_detector, small_predictor
 from tests.waiting import wait_until
 
 
 def states_of(study: Path) -> dict[str, str]:
-    try:
-        with (study / "batch.csv").open(encoding="utf-8", newline="") as file:
-            return {row["session"]: row["state"] for row in csv.DictReader(file)}
-    except FileNotFoundError:
-        return {}
+    table = study / "batch.csv"
+    return {row["session"]: row["state"] for row in rows_of(table)} if table.exists() else {}
 
 
 def written_at(study: Path) -> dict[str, int]:
@@ -133,10 +130,7 @@ def test_a_study_with_nwb(tmp_path: Path, poolctl: Run) -> None:
     with open_review(Path(sessions[0]["session"])) as review:
         review.act(Delete(blink_id=1))
     poolctl("blink", "report", study, "--reviewed", "-q")
-    tables = [
-        list(csv.DictReader((study / name).read_text().splitlines()))
-        for name in ("sessions.csv", "sessions_reviewed.csv")
-    ]
+    tables = [rows_of(study / name) for name in ("sessions.csv", "sessions_reviewed.csv")]
     automatic, reviewed = ([int(row["blinks"]) for row in rows] for rows in tables)
     assert [sum(automatic) - 1, len(reviewed)] == [sum(reviewed), 2]
     assert len(poolctl("blink", "report", study, "--json").data["items"]) == 2

@@ -15,6 +15,7 @@ from site_agent.own_folders import cache_folder
 from site_agent.training import ert
 from site_agent.training.ert import kept_starter
 from tests.cli.conftest import Run
+from tests.site_agent.eyeblink.drawn_traces import write_trace
 from tests.site_agent.eyeblink.drawn_videos import write_video
 from tests.site_agent.faces.test_prediction import small_predictor
 
@@ -156,12 +157,9 @@ def trace(tmp_path: Path) -> Path:
     ear = np.full(3000, 0.30) + np.random.default_rng(0).normal(0.0, 0.003, 3000)
     for onset_s in range(5, 50, 10):
         ear -= 0.22 * np.exp(-(((times_s - onset_s - 0.42) / 0.09) ** 2))
-    path = tmp_path / "ear.csv"
-    lines = [f"{time_s:.6f},{value:.6f}" for time_s, value in zip(times_s, ear, strict=True)]
-    path.write_text("timestamp_s,ear\n" + "\n".join(lines) + "\n")
     rows = [f"{onset_s},{onset_s + 0.45}" for onset_s in range(5, 50, 10)]
     (tmp_path / "trials.csv").write_text("cs_onset_s,us_onset_s\n" + "\n".join(rows) + "\n")
-    return path
+    return write_trace(tmp_path / "ear.csv", times_s, ear)
 
 
 def test_trials_and_labels(trace: Path, tmp_path: Path, poolctl: Run) -> None:

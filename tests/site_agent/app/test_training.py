@@ -143,7 +143,7 @@ def test_a_contribution_leaves_after_its_preview(
     announced, content = [body for body in log if not body.startswith(b'{"parts":')]
     assert announced.decode() == computed["announcement"]
     assert len(content) == computed["size_bytes"]
-    [item] = [item for item in read_sent() if item.is_item]
+    [item, _] = [item for item in read_sent() if item.is_item]
     assert (item.title, item.by) == ("Contribution to a round", "app")
     page = app.get(here).text
     assert "Your lab has contributed" in page

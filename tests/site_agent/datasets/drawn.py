@@ -10,10 +10,10 @@ from site_agent.datasets.landmark_schemes import ibug_mean_face
 from site_agent.datasets.records import AnnotatedImage, FaceBox, FaceDataset, numbered_parts
 
 
-def picture(path: Path, seed: int = 0, size: tuple[int, int] = (64, 48)) -> Path:
-    """Write a picture of noise."""
+def picture(path: Path, seed: int = 0) -> Path:
+    """Write a picture of noise, 64 x 48 pixels."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    pixels = np.random.default_rng(seed).integers(0, 255, (size[1], size[0], 3), np.uint8)
+    pixels = np.random.default_rng(seed).integers(0, 255, (48, 64, 3), np.uint8)
     Image.fromarray(pixels).save(path)
     return path
 

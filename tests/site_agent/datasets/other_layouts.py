@@ -96,15 +96,15 @@ def write_coco_keypoints(dataset: FaceDataset, path: Path) -> None:
     )
 
 
-def write_pts_folder(dataset: FaceDataset, folder: Path, *, origin: float = 1.0) -> None:
-    """Write a ``.pts`` file for each image's one face, and a copy of the image next to it."""
+def write_pts_folder(dataset: FaceDataset, folder: Path) -> None:
+    """Write a ``.pts`` file, counting from 1, for each image's one face, and copy the image."""
     names = part_names(dataset)
     folder.mkdir(parents=True, exist_ok=True)
     for image, box in dataset.boxes():
         shutil.copyfile(image.path, folder / image.path.name)
         lines = [
             "nan nan" if math.isnan(x) else f"{x:.6f} {y:.6f}"
-            for x, y in parts_array(box, names) + origin
+            for x, y in parts_array(box, names) + 1.0
         ]
         text = "\n".join(["version: 1", f"n_points: {len(lines)}", "{", *lines, "}", ""])
         (folder / f"{image.path.stem}.pts").write_text(text)

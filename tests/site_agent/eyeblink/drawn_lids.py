@@ -13,6 +13,19 @@ Interval = tuple[float, float]
 FORMS: tuple[Form, ...] = ("linear", "cosine")
 
 
+_BLINK_S = ((0.07, 0.14), (0.0, 0.05), (0.13, 0.28))
+_RANGES = {
+    "partial": (*_BLINK_S, (0.4, 0.7)),
+    "squint": ((0.08, 0.25), (0.0, 0.3), (0.12, 0.35), (0.33, 0.67)),
+    "laugh": ((0.15, 0.4), (0.7, 2.2), (0.15, 0.4), (0.33, 0.67)),
+    "roll": ((0.05, 0.25), (0.0, 0.1), (0.1, 0.25), (0.33, 0.67)),
+    "glance": ((0.12, 0.6), (0.6, 5.0), (0.12, 0.6), (0.1, 0.5)),
+    "turn": ((0.12, 0.6), (0.6, 5.0), (0.12, 0.6), (-0.25, 0.35)),
+}
+"""How long the lids (or the head) move, stay and move back in seconds, and how far in FEC (or in
+shares of EAR, which grows where they are negative)."""
+
+
 @dataclass(frozen=True)
 class LidDrawing:
     """Events of a drawn recording; ranges are drawn from evenly, times in seconds.
@@ -22,11 +35,8 @@ class LidDrawing:
     blinks, partials, closures, glances, turns, squints, laughs, rolls : int
         How many of each; they follow one another in random order with `pause_s` between them. A
         laugh narrows the eyes for 1 to 3 s and shakes them; rolled eyes come one to four at once.
-    blink_fec, partial_fec, glance_fec, squint_fec : (least, most)
-        How far the lids close in a blink and in a partial one, how far they follow a look down, and
-        how far they close where a person squints, laughs or rolls the eyes.
-    turn_share : (least, most)
-        By how much EAR falls (or grows, if negative) while the head is turned.
+    closing_s, blink_fec : (least, most)
+        How long the lids take in a closure, and how far they close in a blink.
     """
 
     frame_rate_hz: float = 30.0
@@ -40,18 +50,9 @@ class LidDrawing:
     partials: int = 0
     pause_s: Interval = (1.5, 4.0)
     closing_s: Interval = (0.3, 2.0)
-    shut_s: Interval = (0.3, 10.0)
-    opening_s: Interval = (0.2, 1.0)
     blink_fec: Interval = (0.85, 1.0)
-    partial_fec: Interval = (0.4, 0.7)
-    glance_fec: Interval = (0.1, 0.5)
-    squint_fec: Interval = (0.33, 0.67)
-    turn_share: Interval = (-0.25, 0.35)
-    form: Form | None = None
-    open_ear: float = 0.30
     closed_ear: float = 0.07
     noise_ear: float = 0.006
-    drift_ear: float = 0.01
     begins_closed: bool = False
     ends_closed: bool = False
 
@@ -69,6 +70,11 @@ class DrawnLids:
 def draw_lids(seed: int, drawing: LidDrawing) -> DrawnLids:
     """Draw the events of a `LidDrawing`; closures amount to 0.93 to 1 of the way."""
     rng = np.random.default_rng(seed)
+    ranges = {
+        "blink": (*_BLINK_S, drawing.blink_fec),
+        "closure": (drawing.closing_s, (0.3, 10.0), (0.2, 1.0), (0.93, 1.0)),
+        **_RANGES,
+    }
     kinds = rng.permutation(
         ["blink"] * drawing.blinks
         + ["closure"] * drawing.closures
@@ -87,8 +93,8 @@ def draw_lids(seed: int, drawing: LidDrawing) -> DrawnLids:
     for kind in kinds:
         at_s += rng.uniform(*drawing.pause_s)
         for _ in range(rng.integers(1, 5) if kind == "roll" else 1):
-            lengths, amount = _lengths(rng, drawing, str(kind))
-            form = drawing.form or FORMS[rng.integers(len(FORMS))]
+            *lengths, amount = (rng.uniform(*bounds) for bounds in ranges[str(kind)])
+            form = FORMS[rng.integers(len(FORMS))]
             edges = at_s + np.concatenate([[0.0], np.cumsum(lengths)])
             moves.append((str(kind), edges, amount, form))
             at_s = float(edges[-1]) + (rng.uniform(0.1, 0.4) if kind == "roll" else 0.0)
@@ -106,7 +112,7 @@ def draw_lids(seed: int, drawing: LidDrawing) -> DrawnLids:
             turned *= 1.0 - share
         else:
             closure = np.maximum(closure, share)
-    level = drawing.open_ear + drawing.drift_ear * np.sin(times_s / 9.0 + rng.uniform(0.0, 6.0))
+    level = 0.3 + 0.01 * np.sin(times_s / 9.0 + rng.uniform(0.0, 6.0))
     ear = level * turned - (level * turned - drawing.closed_ear) * closure
     ear += rng.normal(0.0, drawing.noise_ear, len(times_s))
 
@@ -123,29 +129,6 @@ def draw_lids(seed: int, drawing: LidDrawing) -> DrawnLids:
         intervals("closure"),
         intervals("partial"),
     )
-
-
-def _lengths(rng: np.random.Generator, drawing: LidDrawing, kind: str) -> tuple[list[float], float]:
-    """Return how long the lids (or the head) move, stay and move back, and how far."""
-    if kind in ("blink", "partial"):
-        moving = [rng.uniform(0.07, 0.14), rng.uniform(0.0, 0.05), rng.uniform(0.13, 0.28)]
-        bounds = drawing.blink_fec if kind == "blink" else drawing.partial_fec
-        return moving, float(rng.uniform(*bounds))
-    if kind == "squint":
-        moving = [rng.uniform(0.08, 0.25), rng.uniform(0.0, 0.3), rng.uniform(0.12, 0.35)]
-        return moving, float(rng.uniform(*drawing.squint_fec))
-    if kind == "laugh":
-        moving = [rng.uniform(0.15, 0.4), rng.uniform(0.7, 2.2), rng.uniform(0.15, 0.4)]
-        return moving, float(rng.uniform(*drawing.squint_fec))
-    if kind == "roll":
-        moving = [rng.uniform(0.05, 0.25), rng.uniform(0.0, 0.1), rng.uniform(0.1, 0.25)]
-        return moving, float(rng.uniform(*drawing.squint_fec))
-    if kind == "closure":
-        ranges = (drawing.closing_s, drawing.shut_s, drawing.opening_s)
-        return [rng.uniform(*bounds) for bounds in ranges], float(rng.uniform(0.93, 1.0))
-    moving = [rng.uniform(0.12, 0.6), rng.uniform(0.6, 5.0), rng.uniform(0.12, 0.6)]
-    amounts = drawing.glance_fec if kind == "glance" else drawing.turn_share
-    return moving, float(rng.uniform(*amounts))
 
 
 def _shape(share: Float64, form: Form) -> Float64:

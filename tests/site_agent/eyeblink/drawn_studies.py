@@ -19,18 +19,17 @@ from site_agent.datasets.synthetic.settings import TrialsDrawing
 from site_agent.eyeblink.records import Float64, Int64
 from site_agent.eyeblink.study.joint_model import LabTrials
 from site_agent.eyeblink.study.study_trials import StudyTrials
+from tests.site_agent.eyeblink.drawn_traces import write_trace
 
 
 def write_session(
     folder: Path, name: str, seed: int, probability: float = 0.6, *, n_trials: int = 6
 ) -> SyntheticConditioning:
-    """Write ``NAME.csv`` with more digits than frames.csv has, and ``NAME_trials.csv``."""
+    """Write ``NAME.csv`` and ``NAME_trials.csv``."""
     design = replace(ConditioningDesign(n_trials=n_trials), cr_probability=(probability,) * 2)
     drawn = draw_conditioning_session(seed, 60, design)
-    rows = zip(drawn.timestamps_s, drawn.ear, strict=True)
-    lines = ["timestamp_s,ear", *(f"{time_s:.9f},{ear:.9f}" for time_s, ear in rows)]
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / f"{name}.csv").write_text("\n".join(lines) + "\n")
+    write_trace(folder / f"{name}.csv", drawn.timestamps_s, drawn.ear)
     onsets = [
         [trial.trial, str(trial.trial_type)]
         + ["" if math.isnan(at) else repr(at) for at in (trial.cs_onset_s, trial.us_onset_s)]
@@ -43,15 +42,13 @@ def write_session(
     return drawn
 
 
-def write_study_files(
-    folder: Path, participants: int = 3, sessions: int = 2, *, seed: int = 0
-) -> Path:
+def write_study_files(folder: Path, participants: int, sessions: int = 2) -> Path:
     """Write sessions of learning participants, and the table of them all."""
     lines = ["session,trace,trials,participant,session_number,group,phase"]
     for person in range(participants):
         for number in range(1, sessions + 1):
             name = f"p{person}s{number}"
-            write_session(folder, name, seed + 100 * person + number, 0.1 + 0.7 * (number - 1))
+            write_session(folder, name, 100 * person + number, 0.1 + 0.7 * (number - 1))
             lines.append(f"{name},{name}.csv,{name}_trials.csv,p{person},{number},,phase {number}")
     table = folder / "sessions.csv"
     table.write_text("\n".join(lines) + "\n")

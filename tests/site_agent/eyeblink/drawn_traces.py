@@ -1,6 +1,8 @@
 """Traces of eye aspect ratios with known blinks, drawn from a few physiological numbers."""
 
 import csv
+import json
+import math
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -8,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from site_agent.eyeblink.blinks.finding import Blink, BlinkSettings, judge_blinks
-from site_agent.eyeblink.openness.signal import Calibration
 from site_agent.eyeblink.records import EyeTrace, Gap
 
 Float64 = NDArray[np.float64]
@@ -18,6 +19,27 @@ def rows_of(table: Path) -> list[dict[str, str]]:
     """Return the rows of a CSV table."""
     with table.open(encoding="utf-8", newline="") as file:
         return list(csv.DictReader(file))
+
+
+def write_trace(path: Path, times_s: Float64, ear: Float64) -> Path:
+    """Write a table with more digits than ``frames.csv`` has; NaN is an empty cell."""
+    rows = zip(times_s.tolist(), ear.tolist(), strict=True)
+    lines = [
+        f"{time_s:.9f},{'' if math.isnan(value) else f'{value:.9f}'}" for time_s, value in rows
+    ]
+    path.write_text("\n".join(["timestamp_s,ear", *lines]) + "\n")
+    return path
+
+
+def spans_of(blinks: Path) -> list[tuple[float, float]]:
+    """Return onset and offset of each blink of a ``blinks.csv``."""
+    return [(float(row["onset_s"]), float(row["offset_s"])) for row in rows_of(blinks)]
+
+
+def true_spans(video: Path) -> list[tuple[float, float]]:
+    """Return onset and offset of each blink that was drawn into a video."""
+    truth = json.loads(video.with_name(f"{video.stem}_truth.json").read_text(encoding="utf-8"))
+    return [(blink["onset_s"], blink["offset_s"]) for blink in truth["blinks"]]
 
 
 @dataclass(frozen=True)
@@ -95,10 +117,6 @@ def _draw_blinks(
     return intervals, closure
 
 
-def find_blinks(
-    trace: EyeTrace,
-    settings: BlinkSettings = BlinkSettings(),
-    calibration: Calibration | None = None,
-) -> list[Blink]:
+def find_blinks(trace: EyeTrace, settings: BlinkSettings = BlinkSettings()) -> list[Blink]:
     """Find the blinks and longer closures of a session, without left-out events."""
-    return list(judge_blinks(trace, settings, calibration).blinks)
+    return list(judge_blinks(trace, settings).blinks)

@@ -1,6 +1,6 @@
 """Small videos without faces; every frame has its own grey level."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from pathlib import Path
 
@@ -15,17 +15,21 @@ def write_video(
     size: tuple[int, int] = (96, 64),
     rotation_deg: int = 0,
     codec: str = "libx264",
+    layout: str = "yuv420p",
     faststart: bool = False,
     pixel_aspect: Fraction = Fraction(1),
     codec_options: dict[str, str] | None = None,
     ticks_per_s: int = 90_000,
+    metadata: Mapping[str, str] = {},
 ) -> None:
     """Write frames at the given times; frame n has the grey level 40 + 2 n left, black right."""
     width, height = size
-    options = {"movflags": "faststart"} if faststart else {}
+    flags = "faststart" if faststart else "use_metadata_tags"
+    options = {"movflags": flags} if faststart or metadata else {}
     with av.open(str(path), "w", options=options) as container:
+        container.metadata.update(metadata)
         stream = container.add_stream(codec, rate=30, options=codec_options)
-        stream.width, stream.height, stream.pix_fmt = width, height, "yuv420p"
+        stream.width, stream.height, stream.pix_fmt = width, height, layout
         stream.codec_context.time_base = Fraction(1, ticks_per_s)
         stream.codec_context.gop_size = 10
         stream.time_base = Fraction(1, ticks_per_s)

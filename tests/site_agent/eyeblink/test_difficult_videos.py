@@ -1,10 +1,8 @@
 """Videos as laboratories have them, and inputs as people report them."""
 
-import csv
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
-from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -23,31 +21,17 @@ from site_agent.eyeblink.openness.traces import read_trace
 from site_agent.eyeblink.pipeline import run_blink_analysis
 from site_agent.eyeblink.session import BlinkAnalysisSettings, BlinkSession
 from site_agent.eyeblink.video.recording import Recording, read_frame_times
+from site_agent.pictures.video import write_video
 from site_agent.pictures.video_reading import VideoReader
+from tests.site_agent.eyeblink.drawn_traces import rows_of, spans_of, true_spans
 from tests.site_agent.eyeblink.matching import match_blinks
 
 Picture = np.typing.NDArray[np.uint8]
-
-TICKS_PER_S = 90_000
 
 
 def pictures_of(path: Path) -> list[tuple[float, Picture]]:
     with VideoReader(path, pixels="rgb") as reader:
         return [(frame.timestamp_s, frame.image) for frame in reader.frames()]
-
-
-def rewrite(path: Path, frames: list[tuple[float, Picture]]) -> None:
-    height, width = frames[0][1].shape[:2]
-    with av.open(str(path), "w") as container:
-        stream = container.add_stream("libx264", rate=30, options={"preset": "ultrafast"})
-        stream.width, stream.height, stream.pix_fmt = width, height, "yuv420p"
-        stream.codec_context.time_base = stream.time_base = Fraction(1, TICKS_PER_S)
-        stream.codec_context.gop_size = 15
-        for time_s, picture in frames:
-            frame = av.VideoFrame.from_ndarray(np.ascontiguousarray(picture), format="rgb24")
-            frame.pts, frame.time_base = round(time_s * TICKS_PER_S), Fraction(1, TICKS_PER_S)
-            container.mux(stream.encode(frame))
-        container.mux(stream.encode(None))
 
 
 @pytest.fixture(scope="module")
@@ -69,23 +53,8 @@ def two_persons(small: Path) -> Path:
         place = np.full_like(left, 90) if time_s < 3 else tall
         frames.append((time_s, np.concatenate([left, place[:240, :240]], axis=1)))
     path = small.with_name("two.mp4")
-    rewrite(path, frames)
+    write_video(path, iter(frames))
     return path
-
-
-def rows_of(session: BlinkSession) -> list[dict[str, str]]:
-    with session.files["frames"].open(encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(file))
-
-
-def intervals(session: BlinkSession) -> list[tuple[float, float]]:
-    with session.files["blinks"].open(encoding="utf-8", newline="") as file:
-        return [(float(row["onset_s"]), float(row["offset_s"])) for row in csv.DictReader(file)]
-
-
-def true_intervals(video: Path) -> list[tuple[float, float]]:
-    content = json.loads(video.with_name(f"{video.stem}_truth.json").read_text(encoding="utf-8"))
-    return [(blink["onset_s"], blink["offset_s"]) for blink in content["blinks"]]
 
 
 def test_lost_frames_do_not_shift_times(small: Path, landmark_file: Path, tmp_path: Path) -> None:
@@ -93,12 +62,12 @@ def test_lost_frames_do_not_shift_times(small: Path, landmark_file: Path, tmp_pa
     frames = pictures_of(small)
     kept = [frame for number, frame in enumerate(frames) if number == 0 or rng.random() > 0.08]
     video = tmp_path / "lossy.mp4"
-    rewrite(video, kept)
+    write_video(video, iter(kept))
     session = run_blink_analysis(video, landmarks=landmark_file, out_dir=tmp_path / "out")
     assert session.frames == len(kept)
     lost = len(frames) - len(kept)
     assert any(f"about {lost} frames are missing" in warning for warning in session.warnings)
-    match = match_blinks(intervals(session), true_intervals(small), smallest_overlap=0.4)
+    match = match_blinks(spans_of(session.files["blinks"]), true_spans(small), smallest_overlap=0.4)
     assert match.f1 > 0.6
 
 
@@ -111,7 +80,7 @@ def test_which_of_two_faces(two_persons: Path, landmark_file: Path, tmp_path: Pa
             out_dir=tmp_path / "out",
             settings=BlinkAnalysisSettings(faces=faces),
         )
-        texts = [row["face_left_px"] for row in rows_of(session)]
+        texts = [row["face_left_px"] for row in rows_of(session.files["frames"])]
         return [float(text) if text else np.nan for text in texts], session
 
     largest, session = lefts_px(FaceSettings())
@@ -127,7 +96,7 @@ def test_which_of_two_faces(two_persons: Path, landmark_file: Path, tmp_path: Pa
 @pytest.mark.slow
 def test_a_fixed_region(small: Path, landmark_file: Path, tmp_path: Path) -> None:
     by_detector = run_blink_analysis(small, landmarks=landmark_file, out_dir=tmp_path / "a")
-    first = rows_of(by_detector)[0]
+    first = rows_of(by_detector.files["frames"])[0]
     left, top, right = (
         round(float(first[name])) for name in ("face_left_px", "face_top_px", "face_right_px")
     )
@@ -136,8 +105,8 @@ def test_a_fixed_region(small: Path, landmark_file: Path, tmp_path: Path) -> Non
     session = run_blink_analysis(
         small, landmarks=landmark_file, out_dir=tmp_path / "b", settings=settings
     )
-    assert {row["source"] for row in rows_of(session)} == {"region"}
-    assert match_blinks(intervals(session), true_intervals(small)).f1 > 0.6
+    assert {row["source"] for row in rows_of(session.files["frames"])} == {"region"}
+    assert match_blinks(spans_of(session.files["blinks"]), true_spans(small)).f1 > 0.6
     provenance = json.loads(session.files["provenance"].read_text(encoding="utf-8"))
     assert "fixed region" in provenance["sources"][1]["name"]
     outside = BlinkAnalysisSettings(faces=FaceSettings(region=(300, 0, 100, 100)))

@@ -25,15 +25,10 @@ from site_agent.eyeblink.session import BlinkAnalysisSettings
 from site_agent.faces.models import open_detector, open_landmarks
 from site_agent.pictures.video_reading import VideoReader
 from tests.site_agent.eyeblink.drawn_lids import LidDrawing, draw_lids
-from tests.site_agent.eyeblink.drawn_traces import rows_of
+from tests.site_agent.eyeblink.drawn_traces import rows_of, spans_of, true_spans, write_trace
 from tests.site_agent.eyeblink.drawn_videos import write_video
 from tests.site_agent.eyeblink.matching import match_blinks
 from tests.site_agent.faces.test_prediction import small_detector, small_predictor
-
-
-def true_blinks(video: Path) -> list[tuple[float, float]]:
-    content = json.loads(video.with_name(f"{video.stem}_truth.json").read_text(encoding="utf-8"))
-    return [(blink["onset_s"], blink["offset_s"]) for blink in content["blinks"]]
 
 
 def trace_with(video: Path, landmark_file: Path, settings: FaceSettings) -> EyeTrace:
@@ -59,13 +54,11 @@ def test_a_drawn_recording(recording: Path, landmark_file: Path, tmp_path: Path)
     truth = rows_of(recording.with_name("session_truth.csv"))
     assert summary.frames == len(truth)
     assert summary.face_found_pct > 95.0
-    intervals = [
-        (float(row["onset_s"]), float(row["offset_s"])) for row in rows_of(summary.files["blinks"])
-    ]
-    match = match_blinks(intervals, true_blinks(recording))
-    assert match.f1 > 0.8, (match, intervals, true_blinks(recording))
+    spans = spans_of(summary.files["blinks"])
+    match = match_blinks(spans, true_spans(recording))
+    assert match.f1 > 0.8, (match, spans, true_spans(recording))
     report = summary.files["report"].read_text(encoding="utf-8")
-    assert report.count('class="eyes"') == len(intervals)
+    assert report.count('class="eyes"') == len(spans)
     trace = read_trace(summary.files["frames"])
     assert trace.timestamps_s == pytest.approx([float(row["timestamp_s"]) for row in truth])
     true_ear = np.array([float(row["ear"]) for row in truth])
@@ -79,10 +72,8 @@ def test_a_drawn_recording(recording: Path, landmark_file: Path, tmp_path: Path)
 
 
 def test_a_trace_has_no_model_that_could_tell_the_closed_eye(tmp_path: Path) -> None:
-    drawn = draw_lids(0, LidDrawing(closures=0))
-    path = tmp_path / "ear.csv"
-    rows = zip(drawn.trace.timestamps_s, drawn.trace.ear, strict=True)
-    path.write_text("timestamp_s,ear\n" + "".join(f"{s:.6f},{ear:.6f}\n" for s, ear in rows))
+    trace = draw_lids(0, LidDrawing(closures=0)).trace
+    path = write_trace(tmp_path / "ear.csv", trace.timestamps_s, trace.ear)
     by_model = BlinkSettings(calibration=CalibrationSettings(closed_from="model"))
     settings = BlinkAnalysisSettings(blinks=by_model)
     summary = run_blink_analysis(TraceFile(path), out_dir=tmp_path / "out", settings=settings)
@@ -129,10 +120,7 @@ def test_a_model_of_the_eyes_alone_sees_the_same_blinks(
     summary = run_blink_analysis(
         recording, landmarks=good_eyes_file, out_dir=out, settings=settings
     )
-    intervals = [
-        (float(row["onset_s"]), float(row["offset_s"])) for row in rows_of(summary.files["blinks"])
-    ]
-    assert match_blinks(intervals, true_blinks(recording)).f1 > 0.8
+    assert match_blinks(spans_of(summary.files["blinks"]), true_spans(recording)).f1 > 0.8
     assert summary.face_found_pct > 95.0
     lips = read_model(good_eyes_file)
     assert isinstance(lips, ShapePredictor)

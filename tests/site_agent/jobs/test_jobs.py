@@ -80,11 +80,11 @@ def add_study(jobs: JobFolder, study: Path, table: Path) -> list[Job]:
     return [*added, last]
 
 
-def add_long(jobs: JobFolder, folder: Path, frames: int = 3_000_000) -> tuple[Job, Path]:
+def add_long(jobs: JobFolder, folder: Path) -> tuple[Job, Path]:
     """Ask for a session that takes some time."""
     study = folder / "long"
     study.mkdir()
-    write_long_trace(folder / "long.csv", frames)
+    write_long_trace(folder / "long.csv", 3_000_000)
     (study / TABLE_NAME).write_text(f"session,trace,frame_rate_hz\nlong,{folder}/long.csv,240\n")
     (session,) = read_session_table(study / TABLE_NAME).sessions
     request = analysis_request(session, study, BlinkAnalysisSettings())

@@ -17,10 +17,10 @@ STORED: dict[int, Image.Transpose | None] = {
 """By EXIF orientation, how an upright picture is stored."""
 
 
-def save_turned(upright: Image.Image, path: Path, orientation: int, quality: int = 98) -> Path:
+def save_turned(upright: Image.Image, path: Path, orientation: int) -> Path:
     """Store a picture so that its EXIF orientation turns it upright."""
     exif, how = Image.Exif(), STORED[orientation]
     exif[ExifTags.Base.Orientation] = orientation
     stored = upright if how is None else upright.transpose(how)
-    stored.save(path, exif=exif, quality=quality)
+    stored.save(path, exif=exif, quality=98)
     return path

@@ -1,6 +1,5 @@
 """Drawn faces, sites and videos: landmarks follow geometry, lids follow closure."""
 
-import csv
 import json
 from dataclasses import astuple, dataclass
 from itertools import pairwise
@@ -15,8 +14,8 @@ from PIL import Image
 
 from site_agent.datasets.check import check_datasets
 from site_agent.datasets.imglab_xml import read_imglab_xml
-from site_agent.datasets.landmark_schemes import eyes_of
-from site_agent.datasets.records import FaceDataset, dataset_digest, part_names, parts_array
+from site_agent.datasets.landmark_schemes import eyes_of, ibug_mean_face
+from site_agent.datasets.records import dataset_digest, part_names, parts_array
 from site_agent.datasets.synthetic.canvas import Camera, expose
 from site_agent.datasets.synthetic.eyes import Blink, closure_curve, random_blinks
 from site_agent.datasets.synthetic.head_model import Expression, Pose
@@ -34,6 +33,7 @@ from site_agent.datasets.synthetic.settings import FaceDrawing, VideoDrawing
 from site_agent.datasets.synthetic.sites import SITE_STYLES, write_face_dataset
 from site_agent.datasets.synthetic.videos import Film, write_blink_video
 from site_agent.errors import InvalidInputError
+from tests.site_agent.eyeblink.drawn_traces import rows_of
 from tests.site_agent.face_data import draw_faces
 
 
@@ -86,26 +86,11 @@ def test_persons_are_different_and_repeatable() -> None:
 
 @pytest.mark.parametrize("seed", range(2))
 def test_landmarks_have_the_order_of_ibug(seed: int) -> None:
-    points = render_face(person(seed)).landmarks
-    assert points.shape == (68, 2)
-    assert np.all(np.diff(points[0:17, 0]) > -2)  # jaw, left to right of the picture
-    assert points[0, 0] < points[4, 0] < points[8, 0] < points[12, 0] < points[16, 0]
-    assert points[8, 1] == points[:, 1].max()
-    assert np.all(np.diff(points[17:27, 0]) > 0)  # brows
-    assert np.all(np.diff(points[27:31, 1]) > 0)  # bridge of the nose, downwards
-    assert np.all(np.diff(points[31:36, 0]) > 0)
-    for first in (36, 42):
-        eye = points[first : first + 6]
-        assert eye[0, 0] == eye[:, 0].min()
-        assert eye[3, 0] == eye[:, 0].max()
-        assert (eye[1:3, 1] < eye[[5, 4], 1]).all()
-        assert eye[1, 0] < eye[2, 0]
-        assert eye[5, 0] < eye[4, 0]
-    assert np.all(np.diff(points[48:55, 0]) > 0)  # outer lips
-    assert np.all(np.diff(points[54:60, 0]) < 0)
-    assert np.all(np.diff(points[60:65, 0]) > 0)  # inner lips
-    assert points[36:42, 1].mean() < points[31:36, 1].mean() < points[48:60, 1].mean()
-    assert points[36:42, 0].mean() < points[27, 0] < points[42:48, 0].mean()
+    contours = np.split(np.arange(68), [17, 22, 27, 31, 36, 42, 48, 55, 60, 65])
+    for numbers in (np.arange(68), *contours):
+        drawn, mean = render_face(person(seed)).landmarks[numbers], ibug_mean_face()[numbers]
+        drawn, mean = (points - points.mean(axis=0) for points in (drawn, mean))
+        assert (drawn * mean).sum() > 0.9 * np.linalg.norm(drawn) * np.linalg.norm(mean), numbers
 
 
 def test_lids_follow_closure_and_each_eye_its_own() -> None:
@@ -189,13 +174,11 @@ def test_stock_detector_finds_most_and_boxes_agree() -> None:
     assert np.median(np.array(overlaps)[detected]) > 0.75
 
 
-def draw(folder: Path, glasses: float) -> FaceDataset:
-    xml = draw_faces(folder, 12, 12, 3, glasses=glasses)
-    return read_imglab_xml(xml)
-
-
 def test_glasses_lie_over_the_eyes_and_move_no_landmark(tmp_path: Path) -> None:
-    bare, some, all_ = (draw(tmp_path / str(share), share) for share in (0.0, 0.4, 1.0))
+    bare, some, all_ = (
+        read_imglab_xml(draw_faces(tmp_path / str(share), 12, 12, 3, glasses=share))
+        for share in (0.0, 0.4, 1.0)
+    )
     changed = {"some": 0, "all": 0}
     for images in zip(bare.images, some.images, all_.images, strict=True):
         boxes = [image.boxes[0] for image in images]
@@ -214,9 +197,8 @@ def test_glasses_lie_over_the_eyes_and_move_no_landmark(tmp_path: Path) -> None:
     assert 1 <= changed["some"] <= 10
 
 
-def truth_of(xml: Path) -> list[dict[str, str]]:
-    with xml.with_name(f"{xml.stem}_truth.csv").open(encoding="utf-8", newline="") as stream:
-        return list(csv.DictReader(stream))
+def truth_of(faces: Path) -> Path:
+    return faces.with_name(f"{faces.stem}_truth.csv")
 
 
 def test_writes_a_sound_data_set_with_its_truth(tmp_path: Path) -> None:
@@ -228,7 +210,7 @@ def test_writes_a_sound_data_set_with_its_truth(tmp_path: Path) -> None:
     dataset = read_imglab_xml(xml)
     assert check_datasets([dataset]) == []
     assert part_names(dataset) == tuple(f"{i:02d}" for i in range(68))
-    rows = truth_of(xml)
+    rows = rows_of(truth_of(xml))
     assert [row["person"] for row in rows] == ["20", "21", "22"] * 2
     for (image, box), row in zip(dataset.boxes(), rows, strict=True):
         assert image.path == xml.parent / row["file"]
@@ -244,7 +226,7 @@ def test_same_seed_same_files_other_seed_others(tmp_path: Path) -> None:
     again = draw_faces(tmp_path / "b", 3, 3, 5)
     other = draw_faces(tmp_path / "c", 3, 3, 6)
     assert first.read_bytes() == again.read_bytes()
-    assert truth_of(first) == truth_of(again)
+    assert rows_of(truth_of(first)) == rows_of(truth_of(again))
     digests = [dataset_digest(read_imglab_xml(xml)) for xml in (first, again, other)]
     assert digests[0] == digests[1] != digests[2]
 
@@ -252,7 +234,7 @@ def test_same_seed_same_files_other_seed_others(tmp_path: Path) -> None:
 @pytest.mark.parametrize("style", SITE_STYLES)
 def test_sites_differ(tmp_path: Path, style: str) -> None:
     xml = draw_faces(tmp_path, 12, 12, style=style, name=style, size=(96, 96))
-    rows = truth_of(xml)
+    rows = rows_of(truth_of(xml))
     ages = [row["age_group"] for row in rows]
     with Image.open(xml.parent / rows[0]["file"]) as picture:
         grey = (np.ptp(np.asarray(picture), axis=2) == 0).all()
@@ -265,11 +247,6 @@ def test_an_unknown_style_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidInputError, match="style is 'moon', expected one of mixed, "):
         draw_faces(tmp_path, 1, style="moon")
     assert not list(tmp_path.iterdir())
-
-
-def rows_of(truth: Path) -> list[dict[str, str]]:
-    with truth.with_suffix(".csv").open(encoding="utf-8", newline="") as stream:
-        return list(csv.DictReader(stream))
 
 
 def decoded(path: Path) -> tuple[np.ndarray, list[np.ndarray]]:
@@ -289,7 +266,7 @@ def test_video_truth_and_pixels_agree(tmp_path: Path) -> None:
     assert content["settings"]["person"] == 4
     assert [blink["complete"] for blink in content["blinks"]] == [True, False]
     assert content["blinks"][1]["amplitude"] == 0.6
-    rows = rows_of(truth)
+    rows = rows_of(truth.with_suffix(".csv"))
     times, images = decoded(tmp_path / "v.mp4")
     assert len(rows) == content["frames"] == len(images) == 60
     stated = np.array([float(row["timestamp_s"]) for row in rows])
@@ -313,7 +290,7 @@ def test_variable_frame_rate_and_lost_frames_are_real(tmp_path: Path) -> None:
     )
     truth = write_blink_video(tmp_path / "v.mp4", settings).files["truth"]
     times, _ = decoded(tmp_path / "v.mp4")
-    stated = np.array([float(row["timestamp_s"]) for row in rows_of(truth)])
+    stated = np.array([float(row["timestamp_s"]) for row in rows_of(truth.with_suffix(".csv"))])
     assert 45 <= len(times) < 75
     assert times[0] == 0.0
     assert np.abs(times - stated).max() < 1e-5

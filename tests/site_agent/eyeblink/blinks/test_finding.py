@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,7 +11,6 @@ from hypothesis import strategies as st
 from site_agent.datasets.synthetic.conditioning import draw_conditioning_session
 from site_agent.eyeblink.blinks.finding import judge_blinks, quality_warnings
 from site_agent.eyeblink.blinks.statistics import seen_time_s
-from site_agent.eyeblink.openness.traces import read_trace
 from tests.site_agent.eyeblink.drawn_traces import Drawing, draw_trace, find_blinks, trace_of
 from tests.site_agent.eyeblink.matching import match_blinks
 
@@ -199,18 +197,10 @@ def test_lids_that_ripple_while_shut_blink_once(frame_rate_hz: float, reopened: 
 
 
 @pytest.mark.parametrize("frame_rate_hz", [30.0, 120.0])
-def test_blinks_in_quick_succession_meet_and_do_not_overlap(
-    tmp_path: Path, frame_rate_hz: float
-) -> None:
+def test_blinks_in_quick_succession_meet_and_do_not_overlap(frame_rate_hz: float) -> None:
     # A conditioned closure runs into the blink at the air puff: two dips with little between.
     session = draw_conditioning_session(1, frame_rate_hz)
-    file = tmp_path / "trace.csv"
-    rows = [
-        f"{time_s:.6f},{ear:.6f}"
-        for time_s, ear in zip(session.timestamps_s, session.ear, strict=True)
-    ]
-    file.write_text("\n".join(["timestamp_s,ear", *rows]) + "\n")
-    blinks = find_blinks(read_trace(file))
+    blinks = find_blinks(trace_of(session.timestamps_s, session.ear))
     assert len(blinks) > 30
     for blink in blinks:
         assert blink.onset_s <= blink.peak_s <= blink.offset_s

@@ -113,9 +113,9 @@ def test_onsets_of_crs(
             if truth.cr and measured.cr
         ]
     )
-    found = np.isfinite(errors_ms)
-    assert found.mean() >= 0.95, "the others are counted as not found"
-    errors_ms = errors_ms[found]
+    known = np.isfinite(errors_ms)
+    assert known.mean() >= 0.95, "the others are counted as not found"
+    errors_ms = errors_ms[known]
     assert np.median(np.abs(errors_ms)) < median_ms
     assert np.mean(np.abs(errors_ms) <= within_ms) >= share
     assert abs(errors_ms.mean()) < bias_ms

@@ -1,6 +1,5 @@
 """Trials of a session from files, and recordings made of trials."""
 
-import csv
 import json
 import math
 from collections.abc import Iterable
@@ -17,7 +16,7 @@ from site_agent.datasets.synthetic.conditioning import (
     draw_conditioning_session,
 )
 from site_agent.datasets.trials import Trial, TrialType
-from site_agent.errors import ConditioningError, TableFileError
+from site_agent.errors import TableFileError
 from site_agent.eyeblink.blinks.finding import BlinkSettings
 from site_agent.eyeblink.conditioning import ConditioningSettings, CrRule, Rejection
 from site_agent.eyeblink.conditioning.analysis import ConditioningResult, analyse_conditioning
@@ -26,7 +25,7 @@ from site_agent.eyeblink.conditioning.trials import TrialTiming, TtlSettings
 from site_agent.eyeblink.openness.signal import CalibrationSettings
 from site_agent.eyeblink.pipeline import TraceFile, run_blink_analysis
 from site_agent.eyeblink.session import BlinkAnalysisSettings
-from tests.site_agent.eyeblink.drawn_traces import Float64
+from tests.site_agent.eyeblink.drawn_traces import Float64, rows_of, write_trace
 
 
 @pytest.fixture(scope="module")
@@ -36,11 +35,7 @@ def drawn() -> SyntheticConditioning:
 
 @pytest.fixture
 def trace_file(drawn: SyntheticConditioning, tmp_path: Path) -> Path:
-    path = tmp_path / "ear.csv"
-    rows = zip(drawn.timestamps_s, drawn.ear, strict=True)
-    lines = [f"{time_s:.6f},{ear:.6f}" for time_s, ear in rows]
-    path.write_text("timestamp_s,ear\n" + "\n".join(lines) + "\n")
-    return path
+    return write_trace(tmp_path / "ear.csv", drawn.timestamps_s, drawn.ear)
 
 
 def number(value: float) -> str:
@@ -70,8 +65,7 @@ def write_log(path: Path, trials: Iterable[Trial]) -> Path:
 
 
 def onsets_of(path: Path) -> list[float]:
-    with path.open(encoding="utf-8", newline="") as file:
-        return [float(row["cs_onset_s"] or "nan") for row in csv.DictReader(file)]
+    return [float(row["cs_onset_s"] or "nan") for row in rows_of(path)]
 
 
 def test_a_list_and_a_log_give_the_same_trials(
@@ -243,9 +237,12 @@ def analyse(drawn: tuple[Float64, Float64, list[Trial]], **settings: object) -> 
     return analyse_conditioning(*drawn, replace(ConditioningSettings(), **settings))
 
 
-def test_a_height_of_0_over_a_baseline_without_spread_is_no_response() -> None:
-    times_s, fec, trials = draw_trials(12, 4, before=8, noise_fec=0.0)
-    result = analyse((times_s, fec, trials), cr_rule=CrRule.BASELINE_SD, cr_threshold=3.0)
+def test_without_a_spread_of_the_baseline_a_height_of_0_is_no_response() -> None:
+    by_spread = {"cr_rule": CrRule.BASELINE_SD, "cr_threshold": 3.0}
+    one_sample = analyse(draw_trials(6, 3), least_baseline_samples=1, **by_spread)
+    assert {trial.cr for trial in one_sample.trials} == {None}
+    assert math.isnan(one_sample.summary.cr_percent)
+    result = analyse(draw_trials(12, 4, before=8, noise_fec=0.0), **by_spread)
     assert (result.summary.n_cr, result.summary.n_cs_valid) == (4, 12)
     row = next(row for row in result.sensitivity if "SD" in row.criterion)
     assert (row.n_cr, row.n_valid) == (4, 12)
@@ -272,18 +269,8 @@ def test_settings_measure_recordings_that_begin_with_the_trial(settings: dict[st
     assert (result.summary.n_cr, result.summary.n_cs_valid) == (8, 20)
     assert result.remarks == ()
     assert [trial.cr for trial in result.trials] == [True] * 8 + [False] * 12
-
-
-def test_one_sample_has_no_spread_to_judge_by() -> None:
-    settings = {"least_baseline_samples": 1, "cr_rule": CrRule.BASELINE_SD, "cr_threshold": 3.0}
-    result = analyse(draw_trials(6, 3), **settings)
-    assert {trial.cr for trial in result.trials} == {None}
-    assert math.isnan(result.summary.cr_percent)
-
-
-def test_a_baseline_ends_before_any_response() -> None:
-    with pytest.raises(ConditioningError, match="50 ms after the CS"):
-        ConditioningSettings(baseline_ms=(-500.0, 60.0))
+    usual = analyse(draw_trials(20, 8, before=8))
+    assert (usual.remarks, usual.summary.withheld) == ((), False)
 
 
 def test_onsets_before_the_earliest_one_are_censored_and_no_values() -> None:
@@ -300,8 +287,3 @@ def test_onsets_before_the_earliest_one_are_censored_and_no_values() -> None:
     assert early.summary.n_onset_early + early.summary.n_onset_not_found == 12
     assert math.isnan(early.summary.onset_ms)
     assert early.summary.latency_ms == late.summary.latency_ms
-
-
-def test_few_rejected_trials_are_no_warning() -> None:
-    result = analyse(draw_trials(20, 8, before=8))
-    assert (result.remarks, result.summary.withheld) == ((), False)

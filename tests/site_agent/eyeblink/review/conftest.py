@@ -1,6 +1,5 @@
 """Sessions to review: one of a drawn trace, one of a drawn video."""
 
-import math
 import shutil
 import socket
 import threading
@@ -17,17 +16,12 @@ from site_agent.eyeblink.review.endpoints import review_application
 from site_agent.eyeblink.review.review_session import ReviewSession
 from site_agent.eyeblink.review.server import Guard, new_token
 from tests.made_once import made_once
-from tests.site_agent.eyeblink.drawn_traces import Drawing, draw_trace
+from tests.site_agent.eyeblink.drawn_traces import Drawing, draw_trace, write_trace
 
 
 def write_drawn_trace(path: Path, seed: int, seconds: float) -> Path:
     trace, _ = draw_trace(seed, Drawing(seconds=seconds, gaps=2))
-    rows = [
-        f"{time_s:.6f},{'' if math.isnan(ear) else f'{ear:.5f}'}"
-        for time_s, ear in zip(trace.timestamps_s.tolist(), trace.ear.tolist(), strict=True)
-    ]
-    path.write_text("\n".join(["timestamp_s,ear", *rows]) + "\n")
-    return path
+    return write_trace(path, trace.timestamps_s, trace.ear)
 
 
 @pytest.fixture(scope="session")

@@ -1,6 +1,5 @@
 """The page in a real browser: by keyboard."""
 
-import csv
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,6 +10,7 @@ import pytest
 from site_agent.eyeblink.review.actions import ReviewEvent
 from site_agent.eyeblink.review.review_session import ReviewSession, open_review
 from tests.site_agent.app.test_app_in_chromium import chromium, pytestmark
+from tests.site_agent.eyeblink.drawn_traces import rows_of
 from tests.site_agent.eyeblink.review.conftest import running_review
 from tests.waiting import wait_until
 
@@ -89,9 +89,8 @@ def test_a_review_by_keyboard(page: Any, trace_session: Path) -> None:
         press(page, "m")
         wait_for(page, f"{STATUS}.startsWith('Blink added')")
         assert len(review.state.events) == count + 1
-    with (trace_session / "review" / "blinks_reviewed.csv").open(newline="") as file:
-        statuses = [row["review_status"] for row in csv.DictReader(file)]
-    assert {"accepted", "corrected", "added"} <= set(statuses)
+    rows = rows_of(trace_session / "review" / "blinks_reviewed.csv")
+    assert {"accepted", "corrected", "added"} <= {row["review_status"] for row in rows}
 
 
 @pytest.mark.parametrize("width_px", [320, 1440])

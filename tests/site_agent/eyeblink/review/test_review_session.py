@@ -1,6 +1,5 @@
 """A review without its page: changes are kept, and results with reviewed blinks."""
 
-import csv
 import json
 import math
 import shutil
@@ -26,12 +25,8 @@ from site_agent.eyeblink.review.reviewed_session import (
     suggest_blink,
 )
 from site_agent.eyeblink.session_reading import read_session
+from tests.site_agent.eyeblink.drawn_traces import rows_of
 from tests.site_agent.eyeblink.review.conftest import write_drawn_trace
-
-
-def rows_of(path: Path) -> list[dict[str, str]]:
-    with path.open(newline="") as file:
-        return list(csv.DictReader(file))
 
 
 def test_the_automatic_result_stays_as_it_is(trace_session: Path) -> None:
@@ -206,8 +201,7 @@ def test_a_session_that_is_read_back_is_written_the_same(
 
 def test_closure_is_read_back_as_it_was_measured(trace_session: Path) -> None:
     session = read_session(trace_session)
-    with (trace_session / "frames.csv").open() as file:
-        written = [row["fec"] for row in csv.DictReader(file)]
+    written = [row["fec"] for row in rows_of(trace_session / "frames.csv")]
     cells = ["" if math.isnan(value) else f"{value:.5f}" for value in session.fec()]
     assert cells == written
     path = trace_session / "provenance.json"
@@ -234,8 +228,7 @@ def test_reviewed_blinks_replace_automatic_ones_beside_them(trace_session: Path)
     assert report.summary.blinks == before.summary.blinks + 1
     assert "1 accepted, 2 added, 1 deleted" in report.review_words
     reviewed = trace_session / "reviewed"
-    with (reviewed / "blinks.csv").open() as file:
-        rows = list(csv.DictReader(file))
+    rows = rows_of(reviewed / "blinks.csv")
     assert len(rows) == report.summary.blinks + report.summary.closures
     assert str(first.blink_id) not in {row["blink_id"] for row in rows}
     content = json.loads((reviewed / "session.json").read_text())

@@ -1,6 +1,5 @@
 """Frames and their times: from the file, from tables, and when sought."""
 
-import csv
 import json
 import random
 from contextlib import closing
@@ -19,6 +18,7 @@ from site_agent.eyeblink.review.review_session import open_review
 from site_agent.eyeblink.video.recording import Recording, frame_timing, rate_remark
 from site_agent.eyeblink.video.seeking import SeekableVideo
 from site_agent.pictures.video_reading import VideoReader
+from tests.site_agent.eyeblink.drawn_traces import rows_of
 from tests.site_agent.eyeblink.drawn_videos import write_video
 from tests.site_agent.faces.test_prediction import small_detector, small_predictor
 
@@ -79,8 +79,7 @@ def test_all_outputs_and_the_review_use_the_given_times(slow_motion: Path) -> No
     )
     assert session.seconds == pytest.approx(TAKEN_S[-1] - TAKEN_S[0], abs=0.003)
     assert any("not from the video file, which says 30 frames/s" in w for w in session.warnings)
-    with session.files["frames"].open(newline="") as file:
-        written_s = [float(row["timestamp_s"]) for row in csv.DictReader(file)]
+    written_s = [float(row["timestamp_s"]) for row in rows_of(session.files["frames"])]
     assert written_s == pytest.approx(TAKEN_S, abs=1e-6)
     provenance = json.loads(session.files["provenance"].read_text(encoding="utf-8"))
     assert provenance["recording"]["times_from"] == "table times.csv"
@@ -225,10 +224,19 @@ def test_lost_frames() -> None:
 
 
 @pytest.mark.parametrize(
-    ("rate_hz", "plausible"), [(5, False), (25, True), (1000, True), (1e6, False)]
+    ("rate_hz", "plausible", "is_in_ms"),
+    [
+        (0.03, False, True),
+        (5, False, False),
+        (25, True, False),
+        (1000, True, False),
+        (5000, False, False),
+        (1e6, False, False),
+    ],
 )
-def test_implausible_rates_are_remarked_on(rate_hz: float, plausible: bool) -> None:
-    assert (rate_remark(rate_hz) is None) == plausible
+def test_implausible_rates_are_remarked_on(rate_hz: float, plausible: bool, is_in_ms: bool) -> None:
+    remark = rate_remark(rate_hz)
+    assert (remark is None, "milliseconds" in str(remark)) == (plausible, is_in_ms)
 
 
 def test_a_varying_rate_has_no_losses_to_count() -> None:
@@ -242,12 +250,4 @@ def test_bursts_of_frames_have_the_rate_of_the_median_interval() -> None:
     with np.errstate(all="raise"):
         timing = frame_timing(np.cumsum(np.tile([0.001, 0.066], 50)[1:]))
     assert timing.frame_rate_hz == pytest.approx(1 / 0.0335)
-
-
-def test_too_few_frames() -> None:
     assert np.isnan(frame_timing(np.zeros(1)).frame_rate_hz)
-
-
-def test_times_in_milliseconds_are_guessed() -> None:
-    assert "milliseconds" in (rate_remark(0.03) or "")
-    assert "milliseconds" not in (rate_remark(5000.0) or "")
