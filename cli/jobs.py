@@ -1,13 +1,11 @@
 """``poolctl jobs``, long work that was asked for, and ``status``, of the work in a folder."""
 
-import time
 from collections import Counter
 from collections.abc import Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import Annotated
 
-from cli.frame.errors import incomplete
 from cli.frame.options import Argument, Option, command, group, single
 from cli.frame.output import Invocation, Reply, TableText
 from site_agent.jobs.folder import JobFolder, JobView
@@ -21,7 +19,6 @@ status_app = single()
 JobsArgument = Annotated[
     list[str], Argument("Numbers of jobs, their first letters, or names of groups.", "JOB...")
 ]
-_POLL_INTERVAL_S = 0.3
 
 
 @command(app, "ls", "jobs ls", "jobs ls 3f9c")
@@ -77,32 +74,6 @@ def _show(jobs: JobFolder, view: JobView) -> Reply:
     text: list[str | TableText] = [TableText(["what", "value"], rows)]
     data = {"job": view.job, "state": state, "result": view.result, "events": events, "log": log}
     return Reply(data, [*text, *([log.rstrip()] if log.strip() else [])], [view.job.id])
-
-
-@command(app, "wait", "jobs wait", "jobs wait 3f9c")
-def wait(
-    invocation: Invocation,
-    jobs: Annotated[Sequence[str], Argument("Jobs or groups. Default: all.", "JOB...")] = (),
-) -> Reply:
-    """Wait until jobs have ended; the exit code is 5 if one of them failed."""
-    folder = JobFolder()
-    numbers = _numbers(folder, jobs) if jobs else [view.job.id for view in folder.views()]
-    with invocation.progress("jobs") as report:
-        while True:
-            views = [folder.view(number) for number in numbers]
-            waiting = [view for view in views if not view.ended]
-            if not waiting:
-                break
-            folder.start_runner()
-            count = len(views) - len(waiting)
-            report(count / len(views), f"{count} of {count_words(len(views), 'job')}")
-            time.sleep(_POLL_INTERVAL_S)
-    failed = [f"{v.job.title}: {v.state.reason}" for v in views if v.state.state == "failed"]
-    if failed:
-        raise incomplete(
-            "jobs", f"{len(failed)} of {count_words(len(views), 'job')} failed", failed
-        )
-    return Reply({"items": views}, f"{count_words(len(views), 'job')} ended.", numbers)
 
 
 @command(app, "cancel", "jobs cancel 3f9c")

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from aggregators.formats import write_model
 from cli.frame.errors import InputMissingError
 from cli.frame.existing_files import require_free
-from cli.frame.options import Argument, ForceOption, Option, YesOption, command, group
+from cli.frame.options import Argument, ForceOption, Option, command, group
 from cli.frame.output import Invocation, Reply, TableText
 from site_agent.federated.personal import PersonalPart, assemble, newest_parts, read_part, site_only
 from site_agent.networks.files import read_network
@@ -63,7 +63,7 @@ def export(
     It can be used like any network, but is marked as site-only and cannot be uploaded.
     """
     require_free(output, force=force)
-    _, _, personal = _find(part)
+    personal = _find(part)
     source = invocation.model_file(network).path
     made = site_only(assemble(read_network(source), personal))
     digest = write_model(made, output, format_name="safetensors")
@@ -75,24 +75,13 @@ def export(
     return Reply({"file": output, "digest": digest, **_facts(personal)}, text, [str(output)])
 
 
-@command(app, "rm", "personal rm 3f2a9c1e0b7d4a65")
-def rm(invocation: Invocation, part: PartArgument, *, yes: YesOption = False) -> Reply:
-    """Remove a personal part; the site's next round then starts from the shared network."""
-    series, path, personal = _find(part)
-    invocation.confirm(f"Remove the personal part of {personal.site} in {series}?", assume_yes=yes)
-    for file in path.parent.glob("*.safetensors"):
-        file.unlink()
-    return Reply({"removed": series}, f"removed the part of {personal.site} in {series}")
-
-
-def _find(word: str) -> tuple[str, Path, PersonalPart]:
+def _find(word: str) -> PersonalPart:
     """Find a part by its series or its file."""
-    file = Path(word)
-    if file.is_file():
-        return file.parent.name, file, read_part(file)
+    if Path(word).is_file():
+        return read_part(Path(word))
     for series, paths in newest_parts(personal_folder()).items():
         if series.startswith(word):
-            return series, paths[0], read_part(paths[0])
+            return read_part(paths[0])
     raise InputMissingError(f"{word}: no such personal part; 'poolctl personal ls' lists them")
 
 

@@ -66,7 +66,6 @@ def test_the_queue_is_listed_done_repeated_and_forgotten(poolctl: Run) -> None:
     assert poolctl("jobs", "run").code == 0
     listed = poolctl("jobs", "ls", "both", "--json").data["items"]
     assert [item["state"]["state"] for item in listed] == ["failed", "cancelled"]
-    poolctl("jobs", "wait", "both").fails(5, "1 of 2 jobs failed")
     assert "asked for by command line" in poolctl("jobs", "ls", first.id[:6]).out
     assert poolctl("jobs", "rm", second.id, "--json").data["jobs"] == [second.id]
     assert poolctl("jobs", "ls", second.id).code == 4

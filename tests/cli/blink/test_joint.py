@@ -13,14 +13,12 @@ import pytest
 from scipy.optimize import minimize
 
 from pool_server.wire.signatures.keys import PrivateKey
-from site_agent import PoolClient
 from site_agent.eyeblink.study.joint_model import JointDesign, LabTrials
 from site_agent.eyeblink.study.mixed_models import LaplaceDeviance
 from site_agent.eyeblink.study.study_trials import StudyTrials
 from site_agent.joint_study import read_trials
-from site_agent.secure.party import Board
-from site_agent.secure.server import Server
 from tests.cli.conftest import Run, start_process
+from tests.cli.secure.parties import LABS, SERVERS, agree, serve
 from tests.pool_server.pool_driver import PoolDriver, pool_in_thread
 from tests.site_agent.eyeblink.drawn_studies import (
     draw_study_trials,
@@ -30,7 +28,6 @@ from tests.site_agent.eyeblink.drawn_studies import (
 )
 from tests.waiting import wait_until
 
-SERVERS, LABS = ("sum-1", "sum-2"), ("lab-a", "lab-b", "lab-c")
 STUDY = 'criterion = "as-listed"\nsessions = [1, 8]\ngroups = ["control", "lesion"]\n'
 TRIALS = {lab: draw_study_trials(seed, 6, ("control", "lesion")) for seed, lab in enumerate(LABS)}
 
@@ -38,8 +35,6 @@ TRIALS = {lab: draw_study_trials(seed, 6, ("control", "lesion")) for seed, lab i
 @pytest.fixture(scope="module")
 def pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PoolDriver]:
     with pool_in_thread(tmp_path_factory.mktemp("pool")) as running:
-        for name in (*SERVERS, *LABS):
-            running.secret(name, "contributor")
         yield running
 
 
@@ -58,32 +53,14 @@ class Study:
         place = ("--site", name, "--folder", self.folder / name)
         return start_process(*command, *place, POOL_ENDPOINT=self.pool.url, POOL_TOKEN=secret)
 
-    def serve(self) -> None:
-        """Let both servers take all their steps."""
-        for name in SERVERS * 3:
-            with PoolClient(self.pool.url, self.pool.secret(name, "contributor")) as client:
-                server = Server(self.folder / name, name, self.charter, Board(client.secure))
-                for session in server.board.sessions():
-                    if json.loads(server.board.descriptor(session))["charter"] == self.charter:
-                        server.act(session)
 
-
-def agree(pool: PoolDriver, folder: Path, poolctl: Run, fitted: Sequence[str]) -> Study:
+def begin_study(pool: PoolDriver, folder: Path, poolctl: Run, fitted: Sequence[str]) -> Study:
     """Make the keys of all parties, and have each accept the charter of the study."""
-    keys = {}
-    for name in (*SERVERS, *LABS):
-        made = poolctl("secure", "keygen", "--site", name, "--folder", folder / name, "-q")
-        keys[name] = made.out.strip()
     (folder / "study.toml").write_text(f"models = {list(fitted)}\n{STUDY}")
+    options = ("--study", folder / "study.toml")
     file = folder / "charter.toml"
-    options = [word for name in SERVERS for word in ("--server", f"{name}={keys[name]}")]
-    options += [word for name in LABS for word in ("--lab", f"{name}={keys[name]}")]
-    options += ["--study", folder / "study.toml", "-o", file]
-    digest = str(poolctl("secure", "charter", "create", "learning", *options, "-q").out.strip())
+    digest = agree(pool, poolctl, file, folder.joinpath, *options)
     assert "study least_animals: 5" in poolctl("secure", "charter", "accept", file).out
-    for name in keys:
-        place = (digest, "--folder", folder / name)
-        assert poolctl("secure", "charter", "accept", file, *place).code == 0
     tables = {name: folder / name / "all_trials.csv" for name in LABS}
     for seed, table in enumerate(tables.values()):
         choices = (f"--set=seed={seed}", "--set=groups=control,lesion")
@@ -100,7 +77,7 @@ def fit(study: Study, poolctl: Run, monkeypatch: pytest.MonkeyPatch) -> dict[str
     """Repeat the command of each lab until all have results."""
     results: dict[str, Any] = {}
     while len(results) < len(LABS):
-        study.serve()
+        serve(study.pool, study.charter, study.folder.joinpath)
         for name in LABS:
             monkeypatch.setenv("POOL_TOKEN", study.pool.secret(name, "contributor"))
             command = (*study.commands[name], "--site", name, "--folder", study.folder / name)
@@ -112,7 +89,7 @@ def fit(study: Study, poolctl: Run, monkeypatch: pytest.MonkeyPatch) -> dict[str
 def test_a_study_is_previewed_and_held_by_repeating_one_command(
     pool: PoolDriver, tmp_path: Path, poolctl: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    study = agree(pool, tmp_path, poolctl, ("logistic",))
+    study = begin_study(pool, tmp_path, poolctl, ("logistic",))
     monkeypatch.setenv("POOL_ENDPOINT", pool.url)
     monkeypatch.setenv("POOL_TOKEN", pool.secret("lab-a", "contributor"))
     place = ("--folder", tmp_path / "lab-a")
@@ -137,7 +114,7 @@ def test_a_study_is_previewed_and_held_by_repeating_one_command(
 def test_a_study_of_processes_is_the_pooled_fit_although_one_lab_is_killed(
     pool: PoolDriver, tmp_path: Path, poolctl: Run
 ) -> None:
-    study = agree(pool, tmp_path, poolctl, ("logistic", "mixed"))
+    study = begin_study(pool, tmp_path, poolctl, ("logistic", "mixed"))
     servers = [study.start(name, "secure", "serve") for name in SERVERS]
     labs = {name: study.start(name, *study.commands[name], "--wait", "--json") for name in LABS}
     wait_until((tmp_path / "lab-b" / "studies" / study.charter / "02-logistic.own.json").is_file)

@@ -15,15 +15,14 @@ from site_agent import PoolClient
 from site_agent.secure.charter import require_accepted
 from site_agent.secure.lab import Lab
 from site_agent.secure.party import Board
-from site_agent.secure.server import Server
 from site_agent.secure.session import new_descriptor
 from tests.cli.conftest import Run, start_process
+from tests.cli.secure.parties import LABS, SERVERS, agree, serve
 from tests.pool_server.pool_driver import PoolDriver, pool_in_thread
 from tests.site_agent.live_pool import UnreliableLine
 from tests.site_agent.secure.vectors import encoded_vector, trial_layout, trial_vector
 from tests.waiting import wait_until
 
-SERVERS, LABS = ("sum-1", "sum-2"), ("lab-a", "lab-b", "lab-c")
 PARAMETERS = 50
 
 
@@ -50,13 +49,8 @@ class Parties:
         with self.client(LABS[0]) as client:
             return Board(client.secure, charter=charter).open_session(descriptor.to_bytes())
 
-    def serve(self, session: str) -> None:
-        with ExitStack() as stack:
-            boards = {
-                name: Board(stack.enter_context(self.client(name)).secure) for name in SERVERS
-            }
-            for name in SERVERS * 3:
-                Server(self.folder / name, name, self.charter, boards[name]).act(session)
+    def serve(self) -> None:
+        serve(self.pool, self.charter, self.folder.joinpath)
 
     def visit(self, session: str, *, share: int = 0, addresses: Sequence[str] = ()) -> None:
         """Let each lab act, at an address of its own; `share`: the number of its parameters."""
@@ -82,26 +76,9 @@ def as_party(pool: PoolDriver, monkeypatch: pytest.MonkeyPatch) -> Callable[[str
 
 
 @pytest.fixture
-def parties(
-    pool: PoolDriver, tmp_path: Path, as_party: Callable[[str], None], poolctl: Run
-) -> Parties:
+def parties(pool: PoolDriver, tmp_path: Path, poolctl: Run) -> Parties:
     """Make keys and a charter with the commands, and accept it everywhere."""
-    keys = {}
-    for name in (*SERVERS, *LABS):
-        as_party(name)
-        made = poolctl("secure", "keygen", "--folder", tmp_path / name, "-q")
-        assert made.code == 0, made.err
-        keys[name] = made.out.strip()
-    file = tmp_path / "charter.toml"
-    arguments = [word for name in SERVERS for word in ("--server", f"{name}={keys[name]}")]
-    arguments += [word for name in LABS for word in ("--lab", f"{name}={keys[name]}")]
-    created = poolctl("secure", "charter", "create", "eyes", *arguments, "-o", file, "--json")
-    charter = str(created.data["digest"])
-    for name in keys:
-        place = ["--folder", tmp_path / name, "--json"]
-        assert poolctl("secure", "charter", "accept", file, "0" * 64, *place).code == 2
-        accepted = poolctl("secure", "charter", "accept", file, charter, *place)
-        assert accepted.data["accepted"]
+    charter = agree(pool, poolctl, tmp_path / "charter.toml", tmp_path.joinpath)
     return Parties(pool, tmp_path, charter)
 
 
@@ -118,6 +95,8 @@ def test_a_charter_is_written_shown_and_kept(parties: Parties, poolctl: Run) -> 
     shown = poolctl("secure", "charter", "accept", file, "--json").data
     assert shown["digest"] == parties.charter
     assert [server["name"] for server in shown["servers"]] == [*SERVERS]
+    place = ("--folder", parties.folder / LABS[0], "--json")
+    assert poolctl("secure", "charter", "accept", file, "0" * 64, *place).code == 2
     text = poolctl("secure", "charter", "accept", file).out
     assert text.startswith("Not accepted yet: compare these words")
     assert parties.charter in "".join(text.split())
@@ -137,9 +116,8 @@ def test_a_charter_is_written_shown_and_kept(parties: Parties, poolctl: Run) -> 
     other = poolctl("secure", "charter", "create", "other", *arguments, "-o", file, "--json")
     assert other.error["code"] == "file_exists"
     # A key that is there is shown, and not replaced.
-    place = parties.folder / LABS[0]
-    kept = poolctl("secure", "keygen", "--site", LABS[0], "--folder", place, "-q")
-    assert kept.out.strip() == shown["labs"][0]["key"]
+    kept = poolctl("secure", "keygen", "--site", LABS[0], *place).data
+    assert kept["key"] == shown["labs"][0]["key"]
 
 
 def test_a_sum_is_followed_and_verified(
@@ -147,14 +125,14 @@ def test_a_sum_is_followed_and_verified(
 ) -> None:
     session, place = parties.open(), ["--folder", parties.folder / LABS[1]]
     as_party(LABS[1])
-    parties.serve(session)
+    parties.serve()
     status = poolctl("secure", "status", session[:12], *place, "--json").data
     assert (status["phase"], status["waiting"]) == ("receipt", [*SERVERS])
     assert poolctl("secure", "verify", session, *place, "--json").code != 0
     parties.visit(session, share=PARAMETERS)
-    parties.serve(session)
+    parties.serve()
     parties.visit(session)
-    parties.serve(session)
+    parties.serve()
     listed = poolctl("secure", "status", *place)
     assert session[:16] in listed.out
     assert "complete" in listed.out
@@ -180,7 +158,7 @@ def test_all_servers_can_give_a_session_up(
     parties: Parties, as_party: Callable[[str], None], poolctl: Run
 ) -> None:
     session = parties.open()
-    parties.serve(session)
+    parties.serve()
     parties.visit(session, share=PARAMETERS)
     states = []
     for name in SERVERS:
@@ -205,11 +183,11 @@ def test_a_server_serves_until_it_is_stopped(
 
 def test_a_lab_sends_one_explicit_share_and_little_else(parties: Parties) -> None:
     session = parties.open(50_000)
-    parties.serve(session)
+    parties.serve()
     with ExitStack() as stack:
         relays = [stack.enter_context(UnreliableLine(parties.pool.url)) for _ in LABS]
         addresses = [relay.url for relay in relays]
         parties.visit(session, share=50_000, addresses=addresses)
-        parties.serve(session)
+        parties.serve()
         parties.visit(session, addresses=addresses)
     assert all(8 * 50_000 < relay.sent_bytes < 8 * 50_000 + 150_000 for relay in relays)

@@ -2,7 +2,7 @@
 
 import sqlite3
 from collections.abc import Iterator
-from contextlib import ExitStack, closing
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,17 +13,13 @@ import pytest
 from aggregators.formats import file_digest, read_model, write_model
 from aggregators.models import StateDict
 from pool_server.merges import running
-from site_agent import PoolClient
 from site_agent.datasets.gaze.generic_layout import write_samples
-from site_agent.secure.party import Board
-from site_agent.secure.server import Server
 from tests.cli.conftest import Outcome, Run
+from tests.cli.secure.parties import LABS, agree, serve
 from tests.pool_server.pool_driver import PoolDriver, pool_in_thread
 from tests.site_agent.federated.small_sites import samples_at
 
 pytestmark = pytest.mark.usefixtures("small_lenet")
-
-SERVERS, LABS = ("sum-1", "sum-2"), ("lab-a", "lab-b", "lab-c")
 
 
 @pytest.fixture
@@ -40,6 +36,7 @@ class Institutions:
     folder: Path
     poolctl: Run
     monkeypatch: pytest.MonkeyPatch
+    charter: str = ""
 
     def be(self, name: str, *arguments: object) -> Outcome:
         """Run a command at one institution."""
@@ -48,34 +45,12 @@ class Institutions:
         self.monkeypatch.setenv("POOL_HOME", str(self.folder / name))
         return self.poolctl(*arguments)
 
-    def agree(self) -> Path:
-        """Make keys and a charter, and accept it everywhere."""
-        keys = {
-            name: self.be(name, "secure", "keygen", "-q").out.strip() for name in SERVERS + LABS
-        }
-        file = self.folder / "charter.toml"
-        arguments = [word for name in SERVERS for word in ("--server", f"{name}={keys[name]}")]
-        arguments += [word for name in LABS for word in ("--lab", f"{name}={keys[name]}")]
-        made = self.be(LABS[0], "secure", "charter", "create", "eyes", *arguments, "-o", file, "-q")
-        for name in keys:
-            digest = made.out.strip()
-            accepted = self.be(name, "secure", "charter", "accept", file, digest)
-            assert accepted.code == 0, accepted.err
-        return file
+    def place_of(self, name: str) -> Path:
+        return self.folder / name / "secure"
 
     def serve(self) -> None:
         """Let the servers do all pending work, as `secure serve` does."""
-        with ExitStack() as stack:
-            servers = []
-            for name in SERVERS:
-                place = self.folder / name / "secure"
-                [charter] = (place / "charters").glob("*.toml")
-                client = PoolClient(self.pool.url, self.pool.secret(name, "contributor"))
-                board = Board(stack.enter_context(client).secure)
-                servers.append(Server(place, name, charter.stem, board))
-            for server in servers * 3:
-                for session in server.board.sessions():
-                    server.act(session)
+        serve(self.pool, self.charter, self.place_of)
 
 
 @pytest.fixture
@@ -87,7 +62,10 @@ def institutions(
 
 def start_rounds(institutions: Institutions, base: Path, *method: object) -> str:
     """Draw eyes for each lab, upload a new network, and start secure rounds from it."""
-    be, charter = institutions.be, institutions.agree()
+    be, charter = institutions.be, institutions.folder / "charter.toml"
+    institutions.charter = agree(
+        institutions.pool, institutions.poolctl, charter, institutions.place_of
+    )
     for number, name in enumerate(LABS):
         write_samples(eyes_of(institutions, name), [samples_at(number, 16 + 2 * number)])
         assert be(name, "rounds", "trust", LABS[0]).code == 0
