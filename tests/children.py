@@ -1,11 +1,10 @@
 """The children of a process, as tests look at them from outside."""
 
-import time
-from collections.abc import Iterable
+from collections.abc import Collection
 
 import psutil
 
-TIMEOUT_S = 540
+from tests.waiting import wait_until
 
 
 def children_of(process_id: int, module: str) -> list[psutil.Process]:
@@ -28,10 +27,6 @@ def is_running(child: psutil.Process) -> bool:
     return bool(child.is_running() and child.status() != psutil.STATUS_ZOMBIE)
 
 
-def wait_for_end(children: Iterable[psutil.Process]) -> None:
+def wait_for_end(children: Collection[psutil.Process]) -> None:
     """Return when processes have ended."""
-    deadline_s = time.monotonic() + TIMEOUT_S
-    for child in children:
-        while is_running(child):
-            assert time.monotonic() < deadline_s, f"{child} is still running"
-            time.sleep(0.02)
+    wait_until(lambda: not any(map(is_running, children)))

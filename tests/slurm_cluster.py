@@ -6,10 +6,11 @@ import shutil
 import signal
 import socket
 import subprocess
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+
+from tests.waiting import wait_until
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch")
 TIMEOUT_S = 540.0
@@ -63,10 +64,7 @@ class SlurmCluster:
 
         number = ask("sbatch", "--parsable", "--output", "slurm-%A_%a.out", str(script))
         # ``sbatch --wait`` looks after 2, 10, 42, 74 and 106 seconds only.
-        deadline_s = time.monotonic() + TIMEOUT_S
-        while ask("squeue", "--noheader", "--jobs", number):
-            assert time.monotonic() < deadline_s, "the jobs do not end"
-            time.sleep(0.2)
+        wait_until(lambda: not ask("squeue", "--noheader", "--jobs", number), interval_s=0.2)
         for job in ask("scontrol", "--oneliner", "show", "job", number).splitlines():
             assert "ExitCode=0:0" in job, job
         return "".join(path.read_text() for path in sorted(folder.glob("slurm-*.out")))
@@ -95,7 +93,7 @@ def slurm_cluster(place: Path, processors: int = 2) -> Iterator[SlurmCluster]:
     try:
         for command in programs:
             running.append(_start(command, cluster.environment, place))
-        _wait_for_node(cluster)
+        wait_until(lambda: _is_idle(cluster), interval_s=0.1)
         yield cluster
     finally:
         for process in reversed(running):
@@ -113,24 +111,17 @@ def _start(
     log = (place / f"{command[0]}.output").open("wb")
     with log:
         process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
-    deadline_s = time.monotonic() + TIMEOUT_S
-    while command[0] == "munged" and not (place / "munge.socket").exists():
-        assert time.monotonic() < deadline_s
-        time.sleep(0.05)
+    if command[0] == "munged":
+        wait_until((place / "munge.socket").exists)
     return process
 
 
-def _wait_for_node(cluster: SlurmCluster) -> None:
-    deadline_s = time.monotonic() + TIMEOUT_S
-    while True:
-        shown = subprocess.run(
-            ["sinfo", "--noheader", "--format=%T"],
-            env=cluster.environment, capture_output=True, text=True, check=False,
-        )  # fmt: skip
-        if shown.stdout.strip() == "idle":
-            return
-        assert time.monotonic() < deadline_s, shown
-        time.sleep(0.1)
+def _is_idle(cluster: SlurmCluster) -> bool:
+    shown = subprocess.run(
+        ["sinfo", "--noheader", "--format=%T"],
+        env=cluster.environment, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    return shown.stdout.strip() == "idle"
 
 
 def _free_ports(count: int) -> list[int]:

@@ -3,6 +3,17 @@
 import time
 from collections.abc import Callable
 
+import httpx
+
+
+def answers(url: str) -> bool:
+    """Return whether a pool at an address is ready."""
+    try:
+        ready = httpx.get(f"{url}/readyz", trust_env=False, verify=False, timeout=540)
+    except httpx.TransportError:  # refused, or reset where the pool is just being killed
+        return False
+    return ready.status_code == 200
+
 
 def wait_until(
     condition: Callable[[], object], timeout_s: float = 540.0, *, interval_s: float = 0.02

@@ -9,14 +9,12 @@ import re
 import signal
 import subprocess
 import sys
-import time
 import tomllib
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 
 from tests.conftest import PROJECT_ROOT
@@ -25,6 +23,7 @@ from tests.pool_server.pool_driver import open_client, upload
 from tests.pool_server.postgres_server import PostgresServer
 from tests.pool_server.swift_server import S3Server
 from tests.ports import free_port
+from tests.waiting import answers, wait_until
 
 pytestmark = [pytest.mark.postgres, pytest.mark.s3]
 
@@ -148,27 +147,13 @@ class Machine:
         ):
             try:
                 for port in self.ports.values():
-                    self.wait_for(f"http://127.0.0.1:{port}/readyz", shell)
+                    address = f"http://127.0.0.1:{port}"
+                    wait_until(lambda at=address: shell.poll() is not None or answers(at))
+                    assert shell.poll() is None, (self.folder / "log").read_text()
                 yield url
             finally:
                 os.killpg(shell.pid, signal.SIGTERM)
                 shell.wait(540)
-
-    def wait_for(self, address: str, shell: subprocess.Popen[bytes]) -> None:
-        end = time.monotonic() + 540
-        while True:
-            try:
-                if (
-                    httpx.get(address, trust_env=False, verify=False, timeout=540).status_code
-                    == 200
-                ):
-                    return
-            except httpx.TransportError:
-                pass
-            said = (self.folder / "log").read_text()
-            assert shell.poll() is None, said
-            assert time.monotonic() < end, said
-            time.sleep(0.1)
 
 
 @pytest.mark.slow

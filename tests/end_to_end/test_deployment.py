@@ -11,14 +11,12 @@ import re
 import shutil
 import subprocess
 import sys
-import time
 import tomllib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 import yaml
 
@@ -30,6 +28,7 @@ from tests.pool_server.pool_driver import open_client, upload
 from tests.pool_server.postgres_server import PostgresServer
 from tests.pool_server.swift_server import S3Server
 from tests.ports import free_port
+from tests.waiting import answers, wait_until
 
 FOLDER = PROJECT_ROOT / ".deploy"
 BASE = "poolctl-tests-base"
@@ -204,22 +203,12 @@ def serving(name: str, mounts: Mapping[str, str], settings: Mapping[str, str]) -
     with subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:
         try:
             url = f"http://127.0.0.1:{port}"
-            end = time.monotonic() + 540
-            while not is_ready(url):
-                assert process.poll() is None, process.stdout and process.stdout.read().decode()
-                assert time.monotonic() < end
-                time.sleep(0.2)
+            wait_until(lambda: process.poll() is not None or answers(url))
+            assert process.poll() is None, process.stdout and process.stdout.read().decode()
             yield url
         finally:
             process.terminate()
             process.wait(540)
-
-
-def is_ready(url: str) -> bool:
-    try:
-        return httpx.get(f"{url}/readyz", trust_env=False, timeout=540).status_code == 200
-    except httpx.TransportError:
-        return False
 
 
 def merge_on_pool(url: str, token: str, folder: Path) -> None:

@@ -6,7 +6,6 @@ import re
 import signal
 import subprocess
 import sys
-import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,7 +16,7 @@ import pytest
 
 from tests.cli.conftest import first_answer, first_token, run_here, start_process
 from tests.conftest import PROJECT_ROOT
-from tests.waiting import wait_until
+from tests.waiting import answers, wait_until
 
 
 @contextmanager
@@ -131,11 +130,3 @@ def test_the_pool_ends_when_its_parent_is_terminated(tmp_path: Path) -> None:
         assert answers(url)
         parent.terminate()
     wait_until(lambda: not answers(url))
-
-
-def answers(url: str) -> bool:
-    try:
-        with urllib.request.urlopen(f"{url}/readyz", timeout=540):
-            return True
-    except OSError:  # refused, or reset where the pool is just being killed
-        return False
