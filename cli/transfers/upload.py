@@ -71,22 +71,11 @@ def upload(
 
 
 def _describe(prepared: "PreparedUpload") -> Reply:
-    size = size_words(prepared.file.stat().st_size)
-    description, request = prepared.description, prepared.request
-    data = {
-        "address": prepared.address,
-        "uploaded": False,
-        "format": prepared.format,
-        "labels": description.labels,
-        "metrics": description.metrics,
-        "recipe": description.recipe,
-        "terms": description.terms,
-        "card": description.card,
-        "draft": request.draft,
-        "visibility": request.visibility,
-    }
-    what = f"{prepared.file} ({prepared.format}, {size})"
-    return Reply(data, f"would upload {what} as {prepared.address}")
+    request, address = prepared.request, prepared.address
+    announced = request.model_dump(mode="json")
+    data = {"uploaded": False, "address": address, "format": prepared.format, **announced}
+    what = f"{prepared.file} ({prepared.format}, {size_words(request.size_bytes)})"
+    return Reply(data, f"would upload {what} as {address}")
 
 
 def _reply(file: Path, uploaded: Uploaded, privacy: PrivacyReceipt | None) -> Reply:

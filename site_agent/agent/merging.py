@@ -1,6 +1,5 @@
 """One merged model in one cycle: choose, fetch, merge, evaluate, and upload a better result."""
 
-import hashlib
 import json
 import math
 import shutil
@@ -26,6 +25,7 @@ from site_agent.datasets.soundness import require_sound
 from site_agent.evaluation.landmarks import evaluate_landmarks
 from site_agent.evaluation.model_runs import EvaluationSettings, evaluate_model
 from site_agent.plain_json import plain
+from site_agent.work.steps import digest_of
 
 _SUFFIXES = sorted({suffix for entry in FORMATS.values() for suffix in entry.suffixes})
 
@@ -104,7 +104,7 @@ class GoalRun:
             "faces": self._faces_digest,
             "inputs": [item.digest for item in choice.inputs],
         }
-        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+        return digest_of(content)
 
     # -- fetching -------------------------------------------------------------------------
 

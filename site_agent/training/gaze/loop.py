@@ -1,7 +1,5 @@
 """The loop that all trainings of gaze networks share: SGD over shuffled batches."""
 
-import hashlib
-import json
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -22,6 +20,7 @@ from site_agent.networks.modules import to_inputs
 from site_agent.networks.views import GRID_CHANNEL
 from site_agent.training.steps import StepHooks, take_steps
 from site_agent.work import Progress
+from site_agent.work.steps import digest_of
 
 # How much the contrast curve changes, of what the gradient does.
 _CURVE_SHARE = 0.25
@@ -305,7 +304,7 @@ def train_epochs(
     Raises `TrainingFailedError`: the loss is not finite.
     """
     path, parts = checkpoint
-    key = hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+    key = digest_of(parts)
     resumed_at = state.epoch if state.load(path, key) else 0
     epochs, rate = settings.epochs, settings.learning_rate
     while state.epoch < epochs:

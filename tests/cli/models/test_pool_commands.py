@@ -56,6 +56,7 @@ def test_uploading_listing_and_downloading(
     arguments = ("upload", model, "-n", "journey", "-l", "population=infant", "-m", "error=0.07")
     tried = member(*arguments, "--dry-run", "--json").data
     assert (tried["uploaded"], tried["address"]) == (False, "pool://site-a/journey")
+    assert (tried["digest"], tried["metrics"]) == (digest, {"error": 0.07})
     data = member(*arguments, "--json").data
     assert data["version"]["digest"] == digest
     assert member(*arguments, "-q").out == "pool://site-a/journey@1\n", "the same version again"

@@ -17,14 +17,14 @@ Place = Callable[[str], Path]
 
 def agree(pool: PoolDriver, poolctl: Run, file: Path, place_of: Place, *options: object) -> str:
     """Make sites and keys of all parties, have each accept a charter, and return its digest."""
-    words: list[object] = []
+    parties: list[object] = []
     for name in (*SERVERS, *LABS):
         pool.secret(name, "contributor")
         place = ("--site", name, "--folder", place_of(name))
         made = poolctl("secure", "keygen", *place, "-q")
         assert made.code == 0, made.err
-        words += ["--server" if name in SERVERS else "--lab", f"{name}={made.out.strip()}"]
-    created = poolctl("secure", "charter", "create", "eyes", *words, *options, "-o", file, "-q")
+        parties += ["--server" if name in SERVERS else "--lab", f"{name}={made.out.strip()}"]
+    created = poolctl("secure", "charter", "create", "eyes", *parties, *options, "-o", file, "-q")
     digest = created.out.strip()
     for name in (*SERVERS, *LABS):
         place = ("--folder", place_of(name), "--json")
