@@ -84,9 +84,7 @@ class SyntheticConditioning:
     """A drawn session, seen by a camera with an even rate."""
 
     timestamps_s: Float64
-    fec_true: Float64
     fec: Float64
-    """`fec_true` with noise."""
     ear: Float64
     """Belongs to `fec`."""
     trials: tuple[Trial, ...]
@@ -159,15 +157,14 @@ def draw_conditioning_session(
         for trial, (trial_truth, _) in zip(trials, drawn, strict=True)
     )
     times_s = np.round(np.arange(int(duration_s * frame_rate_hz) + 1) / frame_rate_hz, 6)
-    fec_true = _rest(events, times_s)
+    fec = _rest(events, times_s) + design.noise_fec * camera.standard_normal(len(times_s))
     open_share = np.ones(len(times_s))
     for closure in [*blinks, *(item for _, closures in drawn for item in closures)]:
         _add(open_share, times_s, closure)
-    fec_true = fec_true + (1.0 - open_share)
-    fec = fec_true + design.noise_fec * camera.standard_normal(len(times_s))
+    fec += 1.0 - open_share
     ear = _OPEN_EAR - fec * (_OPEN_EAR - _CLOSED_EAR)
     starts_s = np.array([blink.start_s for blink in blinks])
-    return SyntheticConditioning(times_s, fec_true, fec, ear, trials, truth, starts_s)
+    return SyntheticConditioning(times_s, fec, ear, trials, truth, starts_s)
 
 
 def _rise(share: Float64, *, straight: bool = False) -> Float64:

@@ -91,7 +91,7 @@ def write_blink_video(
         lids = np.clip(closure_curve(chosen, times), 0.0, 1.0)
     else:
         chosen = []
-        lids = np.interp(times, session.timestamps_s, np.clip(session.fec_true, 0.0, 1.0))
+        lids = np.interp(times, session.timestamps_s, np.clip(session.fec, 0.0, 1.0))
     described = {"person": drawn.number, "age_group": drawn.age_group, "seconds": seconds}
     content: dict[str, Any] = {
         "schema": "poolctl-blink-truth/1",

@@ -1,5 +1,6 @@
 """A folder of recordings, good and broken, analysed through the app once."""
 
+import os
 import shutil
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -15,7 +16,7 @@ from site_agent.rounds.contract import keep_rules
 from site_agent.rounds.terms import start_round
 from site_agent.training.ert import ErtSettings, train_ert
 from site_agent.work import processes
-from tests.children import is_running
+from tests.children import children_of
 from tests.site_agent.app.running_app import RunningApp, running_app
 from tests.site_agent.eyeblink.conftest import drawn_faces, landmark_file, recording
 from tests.site_agent.eyeblink.drawn_videos import write_video
@@ -28,11 +29,7 @@ TINY = ErtSettings(num_trees_per_cascade_level=12, cascade_depth=3, tree_depth=3
 
 def runners() -> list[psutil.Process]:
     """The runners that this process has started."""
-    return [
-        child
-        for child in psutil.Process().children()
-        if is_running(child) and "site_agent.jobs.runner" in child.cmdline()
-    ]
+    return children_of(os.getpid(), "site_agent.jobs.runner")
 
 
 @pytest.fixture(scope="package", autouse=True)

@@ -21,9 +21,11 @@ from site_agent.jobs.analysing import TABLE_NAME, analysis_request, held_study
 from site_agent.jobs.folder import Job, JobFolder, JobState
 from site_agent.jobs.runner import IDLE_VARIABLE, run_jobs
 from site_agent.work.processes import is_alive, this_process
-from tests.children import children_of, is_running, wait_for_end
+from tests.children import children_of, wait_for_end
 from tests.site_agent.eyeblink.drawn_studies import write_long_trace, write_study_files
 from tests.waiting import wait_until
+
+RUNNER = "site_agent.jobs.runner"
 
 
 @pytest.fixture
@@ -31,18 +33,9 @@ def jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[JobFolder]
     monkeypatch.setenv("POOL_HOME", str(tmp_path / "home"))
     monkeypatch.setenv(IDLE_VARIABLE, "1")
     yield JobFolder()
-    for runner in runners():
+    for runner in children_of(os.getpid(), RUNNER):
         runner.kill()
         runner.wait()
-
-
-def runners() -> list[psutil.Process]:
-    """The runners that the jobs of this test have started."""
-    return [
-        child
-        for child in psutil.Process().children()
-        if is_running(child) and "site_agent.jobs.runner" in child.cmdline()
-    ]
 
 
 def keep_running_until(jobs: JobFolder, condition: Callable[[], object]) -> None:
@@ -138,7 +131,7 @@ def test_a_cancelled_job_leaves_nothing(jobs: JobFolder, tmp_path: Path) -> None
     waiting = jobs.add("study", "tables", {"study": str(study)}, after=[job.id])
     jobs.start_runner()
     wait_until(lambda: state_of(jobs, job) == "running")
-    (runner,) = runners()
+    (runner,) = children_of(os.getpid(), RUNNER)
     wait_until(runner.children)
     workers = runner.children()
     jobs.cancel(job.id)
