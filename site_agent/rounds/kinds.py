@@ -239,8 +239,7 @@ class NetworkPart(SitePart):
     @staticmethod
     def danger(round_: RoundResponse) -> str:
         secure = round_.secure is not None
-        protection = protection_of(round_.method, round_.options, secure=secure)
-        return f"the protection of the round: {protection}"
+        return protection_of(round_.method, round_.options, secure=secure)
 
     def admit(
         self,

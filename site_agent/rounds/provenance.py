@@ -75,8 +75,9 @@ def require_allowed(
         problems = [f"the base cannot be accounted for: {problem}" for problem in problems]
         hint += f"if you know how the base was made, approve it: --accept {version.digest}"
     if problems and not reasons:
+        problems.append(f"if you accept it: {part.danger(round_)}")
         raise errors.BaseNotAcceptedError(
-            round_.round_id, [*problems, part.danger(round_)], digest=version.digest, hint=hint
+            round_.round_id, problems, digest=version.digest, hint=hint
         )
     if reasons:
         raise errors.ContributionWithheldError(round_.round_id, [*reasons, *problems], hint=hint)
