@@ -2,9 +2,9 @@
 
 from pydantic import BaseModel, Field
 
-API_VERSION = 2
+API_VERSION = 3
 """Raised by a change that clients or pools of before cannot work with, and by no other."""
-OLDEST_CLIENT = 2
+OLDEST_CLIENT = 3
 """The oldest API version of clients that a pool still serves: that of the release before."""
 VERSION_HEADER = "Poolctl-Api"
 """The header in which poolctl, as a client, sends its API version; other programs need none."""
