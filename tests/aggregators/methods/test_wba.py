@@ -196,6 +196,23 @@ class TestCascade:
                 indices[1] = indices[1] + np.uint32(moved)
                 assert np.array_equal(getattr(level, name), np.concatenate(indices))
 
+    def test_dlib_runs_the_result_as_we_do(
+        self, landmark_files: list[Path], tmp_path: Path
+    ) -> None:
+        output = tmp_path / "merged.dat"
+        merged = merge("wba-cascade", landmark_files, output=output).model
+        assert isinstance(merged, ShapePredictor)
+        theirs, ours = dlib.shape_predictor(str(output)), LandmarkPredictor(merged)
+        same = total = 0
+        for face in draw_faces(2000, 50):
+            expected = theirs(face.image, dlib.rectangle(*face.box)).parts()
+            points = ours.predict(face.image, [face.box])[0]
+            rounded = np.array([(point.x, point.y) for point in expected])
+            same += int((np.floor(points + 0.5) == rounded).all(axis=1).sum())
+            total += len(expected)
+            assert np.abs(points - rounded).max() < 0.75
+        assert same > 0.999 * total
+
     def test_merging_is_better_than_the_sub_models_are_on_average(
         self, landmark_files: list[Path]
     ) -> None:
