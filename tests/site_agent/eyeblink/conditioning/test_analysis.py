@@ -77,7 +77,7 @@ RATES_HZ = (30, 200)
 def clean_pairs(rate_hz: float, design: ConditioningDesign, camera: str = "even") -> list[Pair]:
     return [
         pair
-        for seed in range(6, 9)
+        for seed in range(6)
         for pair in analysed(seed, rate_hz, design, *CAMERAS[camera]).clean
     ]
 
@@ -114,7 +114,7 @@ def test_onsets_of_crs(
         ]
     )
     known = np.isfinite(errors_ms)
-    assert known.mean() >= 0.95, "the others are counted as not found"
+    assert known.mean() >= (0.95 if rate_hz == 30 else 1.0), "the others are counted as not found"
     errors_ms = errors_ms[known]
     assert np.median(np.abs(errors_ms)) < median_ms
     assert np.mean(np.abs(errors_ms) <= within_ms) >= share
