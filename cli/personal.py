@@ -26,7 +26,8 @@ def ls(_invocation: Invocation) -> Reply:
     """List the personal parts of this site, with the share of numbers and the score at home.
 
     Personal parts never leave the site: uploads, exports and the pool refuse them. A part that
-    each site gets mixed for it alone (fedpac) is the last layer.
+    each site gets mixed for it alone (fedpac) is the last layer. To forget a part, remove the
+    folder of its file: it also has the part before.
     """
     newest = newest_parts(personal_folder())
     parts = [(series, path, read_part(path)) for series, paths in newest.items() for path in paths]

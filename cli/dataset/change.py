@@ -80,7 +80,7 @@ def split(
             report(None, name)
             write_imglab_xml(named, targets[name])
             items.append({"part": name, "dataset": targets[name], **_counts_of(part, group_of)})
-    columns = ["part", "dataset", "faces", "images", *(["groups"] if group_of else [])]
+    columns = ["part", "images", "dataset", "faces", *(["groups"] if group_of else [])]
     rows = [[str(item[column]) for column in columns] for item in items]
     data = {"datasets": datasets, "together": grouping.together, "seed": seed, "items": items}
     return Reply(data, TableText(columns, rows), [str(path) for path in targets.values()])

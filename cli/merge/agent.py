@@ -57,7 +57,9 @@ def run(
         "warning" if conventions.quiet else "info",
         for_people=sys.stdout.isatty() and not conventions.as_json,
     )
-    with suppress(KeyboardInterrupt), terminated_as_interrupted():
+    # A run without an end can only be ended so; an interrupted cycle is no success.
+    ending = () if once else (KeyboardInterrupt,)
+    with suppress(*ending), terminated_as_interrupted():
         report = run_agent(chosen, journal, once=once, profile=invocation.profile)
         if report.failures:
             raise report.failures[0][1]

@@ -181,8 +181,9 @@ def rm(
 ) -> Reply:
     """Delete a version of your own permanently.
 
-    Version numbers are never reused. To warn its users, withdraw it instead: a withdrawal follows
-    the model through all merges.
+    Version numbers are never reused. Models that were made from it stay, and so do its bytes while
+    another version has them. To warn its users, withdraw it instead: a withdrawal follows the model
+    through all merges.
     """
     if not parse_address(address).reference:
         raise UsageError(f"{address}: name the version (@...); each is deleted by itself")

@@ -5,7 +5,7 @@ from pydantic import BaseModel, Field
 API_VERSION = 3
 """Raised by a change that clients or pools of before cannot work with, and by no other."""
 OLDEST_CLIENT = 3
-"""The oldest API version of clients that a pool still serves: that of the release before."""
+"""The oldest API version of clients that a pool still serves."""
 VERSION_HEADER = "Poolctl-Api"
 """The header in which poolctl, as a client, sends its API version; other programs need none."""
 

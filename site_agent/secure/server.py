@@ -20,8 +20,8 @@ from site_agent.secure import messages, party, verification
 from site_agent.secure.session import Fault, Session
 
 _MOST_REASON = 2000
-_SEALING_BYTES = 1000
 _POLL_INTERVAL_S = 1.0
+_SEALING_BYTES = 1000
 """More than the encapsulated key and the tag of a sealed share take."""
 
 

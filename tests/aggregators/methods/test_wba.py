@@ -98,6 +98,7 @@ def test_dlib_scores_windows_with_the_mean_of_the_sub_models_scores(
 
 def _scores(path: Path, image: UInt8) -> dict[tuple[int, int, int, int], float]:
     detector = dlib.fhog_object_detector(str(path))
+    assert dlib.simple_object_detector(str(path)).detection_window_width > 0
     boxes, scores, _ = dlib.fhog_object_detector.run(detector, image, 0, -1000.0)
     corners = ((box.left(), box.top(), box.right(), box.bottom()) for box in boxes)
     return dict(zip(corners, scores, strict=True))

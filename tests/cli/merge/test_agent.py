@@ -175,6 +175,12 @@ def test_the_exit_code_of_one_cycle_says_what_happened(
         "agent_started", "pool_unreachable", "agent_stopped",
     ]  # fmt: skip
 
+    def interrupted(*_arguments: object, **_named: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("cli.merge.agent.run_agent", interrupted)
+    assert poolctl(*run, lab.config_file).code == 130
+
 
 def test_a_configuration_is_made_and_checked(
     poolctl: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path

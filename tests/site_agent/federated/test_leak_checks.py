@@ -129,6 +129,20 @@ def test_units_that_one_person_moves_alike_pass_and_rows_behind_still_inputs_do_
     assert objection.startswith("40 of the 40 units of 0 measure the same: their weights, by how")
 
 
+def test_a_few_units_that_always_answer_hide_no_camera(
+    eyes: tuple[GazeSamples, GazeSamples],
+) -> None:
+    public, victim = eyes
+    camera = build_network_camera("convolutional", public)
+    bias = np.array(camera.tensors["fc1.bias"])
+    bias[:20] = 10.0
+    hiding = StateDict({**camera.tensors, "fc1.bias": bias}, camera.infos, camera.metadata)
+    assert len(read_inputs(hiding, first_gradient(hiding, victim), victim)) > len(victim) // 8
+    assert WORDS["convolutional"] in " ".join(audit_base(hiding, victim))
+    update = contribute(hiding, victim, batch_size=65_536, momentum=0.0, learning_rate=1e-3)
+    assert len(read_inputs(hiding, update, victim)) <= 0.02 * len(victim)
+
+
 def test_units_that_seldom_answer_pass_next_to_others_that_do() -> None:
     """Persons unlike those that trained a network move many of its units now and then."""
     draw = torch.Generator().manual_seed(0)
