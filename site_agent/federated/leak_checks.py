@@ -71,11 +71,11 @@ LEAST_SHARE, FEWEST_ANSWERED = 0.15, 3
 """Samples to which a unit answers, in the middle of all answers (`_usual_share`): a share, and at
 few samples a number. Honest networks stayed above 0.23, one of 60 epochs above 0.16 (8 networks, 13
 sites of other persons, and each of their persons), although half of their units may answer to less
-than 1 % of the samples of a person unlike those that trained. Cameras stayed below 0.09, and below
-0.14 with 30 of 500 units that always answer. More of these, or thresholds set from other persons'
-pictures at a site of one person, let a camera pass; its rows are then kept back (`WatchedRows`).
-Differences of rows with nearly equal updates then showed at most 2 % of the pictures, 10 to 12 dB
-nearer than their mean."""
+than 1 % of the samples of a person unlike those that trained. Cameras stayed below 0.09; with 30 of
+500 units that always answer below 0.14, but at 0.22 to one person's 60 pictures. More of these, or
+thresholds set from other persons' pictures at a site of one person, let a camera pass; its rows are
+then kept back (`WatchedRows`). Differences of rows with nearly equal updates then showed at most
+2 % of the pictures, 10 to 12 dB nearer than their mean."""
 
 MOST_COUNTED_SHARE = 0.3
 """Of a unit's answers, so that a few units that always answer do not hide all others."""
