@@ -35,7 +35,7 @@ class LiveSite:
     def __init__(self, kit: Kit, rules: SiteRules, *, note: Callable[[str], None]) -> None:
         self.kit, self._rules, self._note = kit, rules, note
         self._server = ServiceConnection(kit, SERVER, patience_s=5.0)
-        self._samples: dict[str, Any] = {}
+        self._samples: dict[str, tuple[Any, dict[str, Any]]] = {}
         self.ending = threading.Event()
         self._presence = threading.Thread(
             target=self._report_presence, name="presence", daemon=True
@@ -112,7 +112,7 @@ class LiveSite:
         base = decode_model(content)
         if not isinstance(base, StateDict):
             raise FederationError("the server sent no network")
-        samples = self._read(task_of_network(base))
+        samples, learned = self._read(task_of_network(base))
         first_base, site, rules = str(facts["first_base"]), self.kit.name, self._rules
         least_others = rules.admit(plan, first_base, number, base, digest, site=site)
         seed = ContributionLedger(rules.ledger).order_seed(
@@ -132,14 +132,15 @@ class LiveSite:
         )
         body = bytes(encode_input(contribution))
         name = f"the contribution of {site} to live round {number}"
-        learned = task_of_network(base).learned(samples)
         remember_learned(sha256(body).hexdigest(), {"name": name, **learned})
         return body, contribution.samples, least_others
 
-    def _read(self, task: Task) -> Any:
+    def _read(self, task: Task) -> tuple[Any, dict[str, Any]]:
+        """Return the samples that train, and their marks; read once for all rounds."""
         key = repr(task)
         if key not in self._samples:
-            self._samples = {key: task.read(self._rules.data, self._rules.persons)}
+            samples = task.read(self._rules.data, self._rules.persons)
+            self._samples = {key: (samples, task.learned(samples))}
         return self._samples[key]
 
     def _take_reply(self, task: Mapping[str, Any], number: int) -> None:
