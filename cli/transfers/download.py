@@ -12,7 +12,7 @@ from site_agent.pool.cache import CacheEntry, ModelCache
 from site_agent.pool.client import PoolClient
 from site_agent.pool.restrictions import require_usable, warning_of
 from site_agent.pool.sending import hash_file
-from site_agent.tasks.model_files import fetch, file_name_of, note_signature, warn_of_standing
+from site_agent.tasks.model_files import fetch, file_name_of, note_standing
 from site_agent.wording import count_words, size_words
 
 app = options.single()
@@ -86,8 +86,7 @@ def _place(
             digest = hash_file(destination, report)
         if digest == version.digest:
             signature = pool.signatures.verify(version)
-            note_signature(invocation, signature)
-            warn_of_standing(invocation, version)
+            note_standing(invocation, version, signature)
             note = f"{version.address}, {signature.words}, was there already"
             return _result(version, destination, 0, note, signature.status)
         if not force:

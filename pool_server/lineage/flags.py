@@ -30,7 +30,7 @@ from pool_server.http.audit import record_act
 from pool_server.http.identity import Caller
 from pool_server.lineage import repository
 from pool_server.registry.repository import lock_families
-from pool_server.registry.withdrawal_status import address_of, name_for_site, subject_of
+from pool_server.registry.withdrawal_status import name_for_site
 from pool_server.wire.withdrawals import MOST_NAMED, AffectedSite
 
 WITHDRAWN_EVENT = "version.withdrawn"
@@ -112,7 +112,7 @@ def describe_for_site(
     site_id: int, withdrawal: WithdrawalRecord, source: ModelVersionRecord
 ) -> dict[str, object]:
     """Return the details of an event about the withdrawal of `source` that one site may know."""
-    is_named = name_for_site(site_id, source) == address_of(source)
+    is_named = name_for_site(site_id, source) == source.address
     return {
         "digest": withdrawal.digest,
         "reason": withdrawal.reason,
@@ -125,7 +125,7 @@ def describe_for_site(
 
 def list_addresses(versions: Sequence[ModelVersionRecord]) -> list[str]:
     """Return the addresses of the first `MOST_NAMED` versions."""
-    return [address_of(version) for version in versions[:MOST_NAMED]]
+    return [version.address for version in versions[:MOST_NAMED]]
 
 
 def set_flags(
@@ -142,7 +142,7 @@ def set_flags(
             session,
             caller,
             "version.flag",
-            subject_of(version),
+            version.subject,
             withdrawn=name_for_site(version.model.site_id, source).removeprefix("pool://"),
             withdrawn_digest=withdrawal.digest,
             reason=withdrawal.reason,
@@ -270,7 +270,7 @@ def link_successor(
         session,
         caller,
         "version.replace",
-        subject_of(version),
+        version.subject,
         successor=name_for_site(version.model.site_id, successor).removeprefix("pool://"),
         successor_digest=successor.digest,
     )

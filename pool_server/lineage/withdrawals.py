@@ -95,7 +95,7 @@ def withdraw(
         withdrawal.own_only = own_only
         set_flags(session, caller, withdrawal, version, impact.flagged)
     else:
-        _tighten(withdrawal, caller, request, effect, withdrawal_status.address_of(version))
+        _tighten(withdrawal, caller, request, effect, version.address)
     version.state_reason = request.explanation or request.reason
     if request.successor is not None:
         successor = _find_successor(session, caller, version, request.successor)
@@ -106,14 +106,12 @@ def withdraw(
         session,
         caller,
         "version.withdraw",
-        withdrawal_status.subject_of(version),
+        version.subject,
         digest=version.digest,
         reason=request.reason,
         effect=effect,
         explanation=request.explanation,
-        flagged=[
-            withdrawal_status.subject_of(affected) for affected in impact.flagged[: wire.MOST_NAMED]
-        ],
+        flagged=[affected.subject for affected in impact.flagged[: wire.MOST_NAMED]],
         flagged_total=len(impact.flagged),
     )
     write_events(session, impact.events(withdrawal))
@@ -199,7 +197,7 @@ def _require_first(session: Session, caller: Caller, version: ModelVersionRecord
     first = registry.find_original(session, site_id, version.digest) or version
     if first.model.site_id == version.model.site_id or caller.has_role("curator"):
         return
-    address = withdrawal_status.address_of(version)
+    address = version.address
     raise NotAllowedError(
         f"the file of {address} was first published by another site, and a withdrawal would "
         "affect its version, too",
@@ -277,7 +275,7 @@ def _find_successor(
 def _unfit(
     successor: ModelVersionRecord, version: ModelVersionRecord, problem: str
 ) -> RefusedError:
-    new, old = withdrawal_status.address_of(successor), withdrawal_status.address_of(version)
+    new, old = successor.address, version.address
     return RefusedError(
         f"{new} cannot replace {old}: {problem}",
         code="withdrawal_refused",
@@ -290,7 +288,7 @@ def _describe(session: Session, caller: Caller, impact: Impact) -> wire.Withdraw
     visible = repository.visible_ids(session, caller, root.digest)
     affected = [
         wire.AffectedVersion(
-            address=withdrawal_status.address_of(version),
+            address=version.address,
             digest=version.digest,
             site=version.model.site.name,
             same_bytes=version.digest == root.digest,
@@ -300,7 +298,7 @@ def _describe(session: Session, caller: Caller, impact: Impact) -> wire.Withdraw
         if version.id in visible
     ]
     return wire.WithdrawalImpact(
-        address=withdrawal_status.address_of(root),
+        address=root.address,
         digest=root.digest,
         withdrawn=root.state == access.WITHDRAWN,
         versions=affected[: wire.MOST_NAMED],

@@ -39,7 +39,6 @@ from pool_server.registry.repository import bare_versions
 from pool_server.registry.responses import describe_versions
 from pool_server.registry.service import resolve_versions
 from pool_server.registry.terms import require_terms
-from pool_server.registry.withdrawal_status import address_of
 from pool_server.settings import PoolSettings
 from pool_server.transfers.publishing import require_target
 from pool_server.transfers.versions import require_wording
@@ -85,7 +84,7 @@ def describe_fit(versions: Sequence[ModelVersionRecord]) -> FitResponse:
         # One ordinary file is worth more than a list of files.
         return FitResponse(methods=sorted(methods, key=lambda name: name != "wba-cascade"))
     if not keys[0]:
-        return FitResponse(methods=[], problem=f"no method merges {address_of(versions[0])}")
+        return FitResponse(methods=[], problem=f"no method merges {versions[0].address}")
     try:
         require_fitting(next(iter(keys[0])), versions)
     except MergeRefusedError as error:
@@ -113,7 +112,7 @@ def require_fitting(method_name: str, versions: Sequence[ModelVersionRecord]) ->
         differences = "; ".join(
             _difference_words(field, expected[field], actual[field]) for field in fields
         )
-        names = f"{address_of(first)} and {address_of(other)}"
+        names = f"{first.address} and {other.address}"
         raise MergeRefusedError(
             f"{method.name} cannot merge {names}: {differences or 'they are built differently'}",
             hint="`poolctl models ls --mergeable-with MODEL` lists models that fit one.",
@@ -240,7 +239,7 @@ def describe_job(job: MergeJobRecord) -> merges.MergeJobResponse:
         name=job.model_name,
         round_id=None if job.round is None else job.round.key,
         recipe=job.request["recipe"],
-        version=None if job.version is None else address_of(job.version),
+        version=None if job.version is None else job.version.address,
         digest=None if job.version is None else job.version.digest,
     )
 

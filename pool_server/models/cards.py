@@ -22,7 +22,6 @@ from pool_server.registry import repository as registry
 from pool_server.registry.access import viewing_site
 from pool_server.registry.responses import describe_version
 from pool_server.registry.service import VersionToChange, VersionToName, lock_to_correct
-from pool_server.registry.withdrawal_status import subject_of
 from pool_server.signatures.statements import add_statement, require_resigned
 from pool_server.wire import cards
 from pool_server.wire.cards import PrivacyReceipt, receipt_lines
@@ -256,7 +255,7 @@ def replace_card(
             session,
             caller,
             "card.write",
-            subject_of(version),
+            version.subject,
             digest=version.digest,
             characters=len(request.text),
         )
@@ -298,7 +297,7 @@ def write_receipt(
     version.receipts = {
         mode: kept_receipt.model_dump(mode="json") for mode, kept_receipt in kept.items()
     }
-    subject = subject_of(version)
+    subject = version.subject
     record_act(session, caller, "receipt.write", subject, digest=version.digest, mode=receipt.mode)
     session.flush()
     return cards.ReceiptPage(items=read_receipts(version))

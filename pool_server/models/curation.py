@@ -17,7 +17,6 @@ from pool_server.registry import repository as registry
 from pool_server.registry.repository import descendants_of
 from pool_server.registry.responses import describe_version
 from pool_server.registry.service import VersionToChange
-from pool_server.registry.withdrawal_status import address_of, subject_of
 from pool_server.signatures.statements import require_signed
 from pool_server.wire import models
 
@@ -104,9 +103,9 @@ def delete_version(
     _require_deletable(session, version, force=force)
     access.move(version, access.DELETE, caller.name)
     drop_states(session, version.id)
-    record_act(session, caller, "version.delete", subject_of(version), digest=version.digest)
+    record_act(session, caller, "version.delete", version.subject, digest=version.digest)
     if caller.site != site:
-        write_event(session, version.model.site_id, "version.deleted", address_of(version))
+        write_event(session, version.model.site_id, "version.deleted", version.address)
 
 
 def _take_step(
@@ -121,10 +120,10 @@ def _take_step(
     registry.lock_state(session, version)
     access.move(version, step, caller.name, reason)
     details = {"reason": reason} if reason else {}
-    record_act(session, caller, action, subject_of(version), digest=version.digest, **details)
+    record_act(session, caller, action, version.subject, digest=version.digest, **details)
     if caller.site_id != version.model.site_id:
         write_event(
-            session, version.model.site_id, f"version.{step.word}", address_of(version), **details
+            session, version.model.site_id, f"version.{step.word}", version.address, **details
         )
     session.flush()
     session.expire(version)
@@ -146,14 +145,14 @@ def _require_not_quarantined(session: Session, caller: Caller, version: ModelVer
     ]
     if others and not access.curates_pool(caller):
         raise NotAllowedError(
-            f"the file of {subject_of(version)} was quarantined by others, under this name or "
+            f"the file of {version.subject} was quarantined by others, under this name or "
             "another, and cannot be published",
             hint="Ask a curator of the pool to investigate and release it.",
         )
 
 
 def _require_deletable(session: Session, version: ModelVersionRecord, *, force: bool) -> None:
-    subject = subject_of(version)
+    subject = version.subject
     key = session.scalar(
         select(RoundRecord.key)
         .where(RoundRecord.base_version_id == version.id, RoundRecord.state.in_(OPEN_ROUNDS))

@@ -17,7 +17,7 @@ from pool_server.http.audit import record_act
 from pool_server.http.identity import Caller, SignedIn, Uploader, needs
 from pool_server.http.session import ReadingSession, WritingSession
 from pool_server.lineage.repository import downloaders_of
-from pool_server.registry import access, responses, service, withdrawal_status
+from pool_server.registry import access, responses, service
 from pool_server.registry import repository as registry
 from pool_server.signatures.statements import add_statement, require_resigned
 from pool_server.wire import models
@@ -78,7 +78,7 @@ def change_description(
     version = registry.get_version(session, version.id)
     if request.statement is not None:
         add_statement(caller, session, version, request.statement)
-    subject = withdrawal_status.subject_of(version)
+    subject = version.subject
     record_act(session, caller, "version.change", subject, digest=version.digest, changes=changes)
     session.flush()
     _notify(session, caller, version, changes)
@@ -138,9 +138,7 @@ def _notify(
     write_events(
         session,
         [
-            NewEvent(
-                site_id, CHANGED_EVENT, withdrawal_status.address_of(version), {"changes": listed}
-            )
+            NewEvent(site_id, CHANGED_EVENT, version.address, {"changes": listed})
             for site_id in sorted(site_ids)
         ],
     )

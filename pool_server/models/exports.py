@@ -17,7 +17,6 @@ from pool_server.http.identity import Caller, SignedIn, needs
 from pool_server.http.parameters import describe
 from pool_server.http.session import WritingSession
 from pool_server.registry import access, repository, service, terms
-from pool_server.registry.withdrawal_status import address_of, subject_of
 from pool_server.signatures.keys import COMPROMISED, find_statement
 from pool_server.wire import exports, merges, models
 from pool_server.wire.signatures.keys import Envelope
@@ -39,11 +38,11 @@ def export(
     export, and the owner is notified.
     """
     _require_exportable(caller, version)
-    record_act(session, caller, "version.export", subject_of(version), digest=version.digest)
+    record_act(session, caller, "version.export", version.subject, digest=version.digest)
     session.flush()
     if version.model.site_id != caller.site_id:
         write_event(
-            session, version.model.site_id, "version.exported", address_of(version), by=caller.site
+            session, version.model.site_id, "version.exported", version.address, by=caller.site
         )
     return describe(
         exports.PortableVersion,
@@ -64,7 +63,7 @@ def export(
 def _require_exportable(caller: Caller, version: ModelVersionRecord) -> None:
     if problems := _reasons_against(caller, version):
         raise NotAllowedError(
-            f"{address_of(version)} may not leave the pool: {', '.join(problems)}",
+            f"{version.address} may not leave the pool: {', '.join(problems)}",
             code="export_refused",
             hint="Ask its site for the right `redistribute`; a model that was merged from it can "
             "go without it.",

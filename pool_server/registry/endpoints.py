@@ -20,7 +20,7 @@ from pool_server.http.session import Parts, ReadingSession, ServerParts
 from pool_server.registry import access, repository, responses, service
 from pool_server.registry.query import MergeKey, Order, Position, read_merge_keys
 from pool_server.registry.search import Hit, find_versions
-from pool_server.registry.withdrawal_status import address_of, require_not_withdrawn, warning_of
+from pool_server.registry.withdrawal_status import require_not_withdrawn, warning_of
 from pool_server.wire import labels, models, withdrawals
 
 router = APIRouter(tags=["models"], dependencies=[needs("models:read")])
@@ -184,7 +184,7 @@ def record_download(parts: ServerParts, caller: Caller, version: ModelVersionRec
                 session.add(DownloadRecord(version_id=version.id, site_id=caller.site_id))
                 session.flush()
                 owner = version.model.site_id
-                write_event(session, owner, DOWNLOADED_EVENT, address_of(version), by=caller.site)
+                write_event(session, owner, DOWNLOADED_EVENT, version.address, by=caller.site)
             else:
                 download_.last_at = now
     except WriteConflictError:

@@ -21,7 +21,6 @@ from pool_server.database import records
 from pool_server.errors import VersionWithdrawnError
 from pool_server.http.parameters import describe
 from pool_server.registry.access import AVAILABLE, CONSORTIUM, PUBLIC, rights_of_site
-from pool_server.wire.names import ModelAddress
 from pool_server.wire.withdrawals import Withdrawal, WithdrawalFlag
 
 
@@ -51,15 +50,6 @@ def successor_options() -> tuple[Any, ...]:
     )
 
 
-def address_of(version: records.ModelVersionRecord) -> str:
-    return str(ModelAddress(version.model.site.name, version.model.name, str(version.number)))
-
-
-def subject_of(version: records.ModelVersionRecord) -> str:
-    """Return a version's name in the audit."""
-    return address_of(version).removeprefix("pool://")
-
-
 def name_for_site(site_id: int, version: records.ModelVersionRecord) -> str:
     """Return the name of a version for a site: its address, or a digest if it may not see it.
 
@@ -68,7 +58,7 @@ def name_for_site(site_id: int, version: records.ModelVersionRecord) -> str:
     """
     is_own = version.model.site_id == site_id
     is_shown = version.state in PUBLIC and "see" in rights_of_site(site_id, version.model)
-    return address_of(version) if is_own or is_shown else f"sha256:{version.digest}"
+    return version.address if is_own or is_shown else f"sha256:{version.digest}"
 
 
 def describe_withdrawal(
@@ -78,7 +68,7 @@ def describe_withdrawal(
     return describe(
         Withdrawal,
         record,
-        address=address_of(version),
+        address=version.address,
         withdrawn_at=record.created_at,
         withdrawn_by=record.created_by,
         successors=successors_of(version),
@@ -106,7 +96,7 @@ def flags_of(version: records.ModelVersionRecord, viewer: int | None) -> list[Wi
 
 def _describe_flag(flag: records.WithdrawalFlagRecord, viewer: int | None) -> WithdrawalFlag:
     withdrawn = flag.withdrawal.version
-    address = address_of(withdrawn) if viewer is None else name_for_site(viewer, withdrawn)
+    address = withdrawn.address if viewer is None else name_for_site(viewer, withdrawn)
     return describe(WithdrawalFlag, flag.withdrawal, address=address, flagged_at=flag.created_at)
 
 
@@ -117,7 +107,7 @@ def successors_of(version: records.ModelVersionRecord) -> list[str]:
     the same model, and those shared with the whole consortium.
     """
     return [
-        address_of(link.successor)
+        link.successor.address
         for link in reversed(version.successors)
         if link.successor.state == AVAILABLE
         and not link.successor.flags
@@ -146,7 +136,7 @@ def require_not_withdrawn(version: records.ModelVersionRecord) -> None:
     withdrawal = refusal_of(version)
     if withdrawal is None:
         return
-    address, successors = address_of(version), successors_of(version)
+    address, successors = version.address, successors_of(version)
     explanation = f": {withdrawal.explanation}" if withdrawal.explanation else ""
     hint = "Delete your copies; `poolctl models check FILES` lists your files that contain it."
     if successors:

@@ -37,7 +37,6 @@ from pool_server.models.sharing import share_alike
 from pool_server.people.sites import get_site, require_room
 from pool_server.registry import repository as registry
 from pool_server.registry.access import CONSORTIUM
-from pool_server.registry.withdrawal_status import address_of
 from pool_server.rounds import repository, service
 from pool_server.rounds.methods import find_round_method
 from pool_server.rounds.repository import files_to_combine, missing_sites
@@ -88,7 +87,7 @@ def recipe_of(round_: RoundRecord) -> Recipe:
     """Return the recipe that combines the contributions to a round with its base."""
     aggregation = find_round_method(round_.method).aggregation
     base, before = round_.base_version, round_.predecessor
-    inputs = [RecipeInput(digest=base.digest, address=address_of(base), file_name=base.file_name)]
+    inputs = [RecipeInput(digest=base.digest, address=base.address, file_name=base.file_name)]
     if before is not None and before.state_digest is not None:
         inputs.append(RecipeInput(digest=before.state_digest, file_name=f"{before.key}.state"))
     inputs += [
@@ -232,7 +231,7 @@ class Ending:
             caller,
             "round.finish",
             ended.key,
-            result=address_of(version),
+            result=version.address,
             digest=version.digest,
             left_out=sorted(missing_sites(ended)),
         )

@@ -21,7 +21,7 @@ from pool_server.database.records import (
 )
 from pool_server.http.parameters import describe
 from pool_server.registry.access import DELETED
-from pool_server.registry.withdrawal_status import address_of, standing_options, warning_of
+from pool_server.registry.withdrawal_status import standing_options, warning_of
 from pool_server.wire import rounds
 from pool_server.wire.names import ModelAddress
 
@@ -223,14 +223,14 @@ def describe_round(round_: RoundRecord) -> rounds.RoundResponse:
         state=state_of(round_),
         ready=is_ready(round_),
         fewest_sites=fewest_sites(round_),
-        base=address_of(base),
+        base=base.address,
         base_digest=base.digest,
         base_warning=base_warning(base),
         predecessor=None if round_.predecessor is None else round_.predecessor.key,
         successor=None if round_.successor is None else round_.successor.key,
         participants=_describe_participants(round_),
         result_address=str(result_address(round_)),
-        result=None if result is None else address_of(result),
+        result=None if result is None else result.address,
         result_digest=None if result is None else result.digest,
         state_digest=None if result is None else round_.state_digest,
     )

@@ -30,7 +30,7 @@ from pool_server.registry.access import DELETED, require_right, rights_of_site
 from pool_server.registry.query import read_address
 from pool_server.registry.repository import lock_state
 from pool_server.registry.service import resolve_version
-from pool_server.registry.withdrawal_status import address_of, refusal_of, successors_of
+from pool_server.registry.withdrawal_status import refusal_of, successors_of
 from pool_server.rounds import repository
 from pool_server.rounds.methods import RoundMethod
 from pool_server.rounds.repository import base_warning, missing_sites, state_of
@@ -85,7 +85,7 @@ def open_round(
     )
     session.flush()
     starter = started.created_by.partition("/")[0]
-    details = {"base": address_of(base), "by": starter, "until": started.deadline.isoformat()}
+    details = {"base": base.address, "by": starter, "until": started.deadline.isoformat()}
     write_events(
         session,
         [
@@ -175,7 +175,7 @@ def require_usable_base(round_: records.RoundRecord, *, despite_withdrawal: bool
     if not is_refused:
         hints.append("--despite-withdrawal continues the round and flags its result.")
     raise errors.ConflictError(
-        f"the base {address_of(round_.base_version)} of round {round_.key} is {warning}",
+        f"the base {round_.base_version.address} of round {round_.key} is {warning}",
         code="base_withdrawn",
         hint=" ".join(hints),
     )
@@ -220,10 +220,10 @@ def find_base(session: Session, caller: Caller, text: str) -> records.ModelVersi
     # Deletions check for unfinished rounds: they wait for this lock, or came first.
     lock_state(session, base)
     if base.state == DELETED:
-        raise errors.RoundRefusedError(f"the base {address_of(base)} was deleted just now")
+        raise errors.RoundRefusedError(f"the base {base.address} was deleted just now")
     if warning := base_warning(base):
         raise errors.RoundRefusedError(
-            f"the base {address_of(base)} is {warning}",
+            f"the base {base.address} is {warning}",
             hint="`poolctl models info` names its successor, if it has one.",
         )
     return base

@@ -25,7 +25,6 @@ from pool_server.http.audit import record_act
 from pool_server.http.identity import Caller, Uploader, needs
 from pool_server.http.session import ReadingSession, WritingSession
 from pool_server.registry.service import VersionToChange, VersionToRead
-from pool_server.registry.withdrawal_status import subject_of
 from pool_server.settings import PoolSettings
 from pool_server.signatures import keys
 from pool_server.wire.merges import recipe_digest
@@ -55,10 +54,10 @@ def get_statement(session: ReadingSession, version: VersionToRead) -> StatementR
     statement = keys.find_statement(session, version.id)
     if statement is None:
         raise MissingError(
-            f"{subject_of(version)} is not signed",
+            f"{version.subject} is not signed",
             code="statement_not_found",
             hint=f"{version.model.site.name} can still do so: `poolctl models sign "
-            f"{subject_of(version)}`.",
+            f"{version.subject}`.",
         )
     return describe_statement(version, statement)
 

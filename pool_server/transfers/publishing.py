@@ -28,7 +28,7 @@ from pool_server.lineage.flags import flag_published, link_published
 from pool_server.lineage.repository import limit_withdrawals
 from pool_server.people.sites import require_room
 from pool_server.registry import access, repository, terms
-from pool_server.registry.withdrawal_status import address_of, name_for_site
+from pool_server.registry.withdrawal_status import name_for_site
 from pool_server.settings import PoolSettings
 from pool_server.signatures.keys import lock_keys
 from pool_server.signatures.statements import attach_upload
@@ -261,7 +261,7 @@ def notify_owners(session: Session, version: ModelVersionRecord, recipe: Recipe 
             NewEvent(
                 owned.model.site_id,
                 kind,
-                address_of(owned),
+                owned.address,
                 {word: _name_for_owner(owned.model.site_id, version, recipe)}
                 | {"by": version.model.site.name},
             )
@@ -273,7 +273,7 @@ def notify_owners(session: Session, version: ModelVersionRecord, recipe: Recipe 
 
 def _name_for_owner(site_id: int, version: ModelVersionRecord, recipe: Recipe | None) -> str:
     name = name_for_site(site_id, version)
-    return name if recipe is None or name == address_of(version) else PRIVATE_MERGE
+    return name if recipe is None or name == version.address else PRIVATE_MERGE
 
 
 def notify_curators(session: Session, settings: PoolSettings, version: ModelVersionRecord) -> None:

@@ -136,23 +136,17 @@ def fetch(caller: Caller, pool: PoolClient, version: ModelVersionResponse) -> Do
     """Bring one version into the cache, with a progress bar; warn of one that was withdrawn."""
     with caller.progress(f"download {version.address}") as report:
         downloaded = pool.fetch(version, progress=report)
-    note_signature(caller, downloaded.signature)
-    warn_of_standing(caller, version)
+    note_standing(caller, version, downloaded.signature)
     return downloaded
 
 
-def warn_of_standing(caller: Caller, version: ModelVersionResponse) -> None:
-    """Warn if a version was withdrawn, or contains a withdrawn model."""
-    if warning := warning_of(version):
-        caller.warn(warning)
-
-
-def note_signature(caller: Caller, signature: Verification) -> None:
-    """Print the remarks on a signature: a new key, or a doubt."""
+def note_standing(caller: Caller, version: ModelVersionResponse, signature: Verification) -> None:
+    """Print the remarks on a version: a new key, a doubt of its signature, a withdrawal."""
     if signature.note:
         caller.note(signature.note)
-    if signature.warning:
-        caller.warn(signature.warning)
+    for warning in (signature.warning, warning_of(version)):
+        if warning:
+            caller.warn(warning)
 
 
 def file_name_of(version: ModelVersionResponse) -> str:

@@ -12,10 +12,10 @@ from pool_server.wire.data_use import Term
 from pool_server.wire.data_use_rules import today_utc
 from pool_server.wire.uploads import UploadRequest
 from site_agent.errors import InvalidInputError, StalePreviewError
-from site_agent.pool.client import PoolClient, Uploaded, refuse_site_only
+from site_agent.pool.client import PoolClient, Uploaded
+from site_agent.pool.restrictions import warning_of
 from site_agent.pool.sidecars import ModelDescription
 from site_agent.tasks.caller import Caller
-from site_agent.tasks.model_files import warn_of_standing
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,8 @@ class PreparedUpload:
             uploaded = pool.send_announced(self.file, self.request, report)
             if self.description.receipt is not None:
                 pool.models.write_receipt(uploaded.version.address, self.description.receipt)
-        warn_of_standing(caller, uploaded.version)
+        if warning := warning_of(uploaded.version):
+            caller.warn(warning)
         return uploaded
 
 
@@ -81,7 +82,6 @@ def prepare_upload(
         kind = "a folder" if file.is_dir() else "no such file"
         raise FileNotFoundError(f"{file}: {kind}; expected a model file")
     model_format = recognise(file).name
-    refuse_site_only(file)
     digest = file_digest(file)
     address = model_address(pool, name)
     description.add_sidecars(pool, file, digest)

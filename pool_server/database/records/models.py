@@ -228,6 +228,16 @@ class ModelVersionRecord(base.Record):
         order_by="SuccessorRecord.successor_id",
     )
 
+    @property
+    def address(self) -> str:
+        """``pool://SITE/NAME@NUMBER``; the model must be loaded with its site."""
+        return f"pool://{self.model.site.name}/{self.model.name}@{self.number}"
+
+    @property
+    def subject(self) -> str:
+        """The address as the audit has it, without its scheme."""
+        return self.address.removeprefix("pool://")
+
 
 class WithdrawalRecord(base.Record):
     """A version was withdrawn, once and for good.
