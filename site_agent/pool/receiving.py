@@ -30,8 +30,9 @@ from site_agent.pool.cache import ModelCache
 from site_agent.pool.connection import PoolConnection
 from site_agent.pool.storage_connection import BlockThreads, StorageConnection
 from site_agent.pool.verification import Verification
+from site_agent.wording import size_words
 from site_agent.work import Progress
-from site_agent.work.files import CHUNK_BYTES, chunks, megabytes
+from site_agent.work.files import CHUNK_BYTES, chunks
 
 
 @dataclass(frozen=True)
@@ -135,7 +136,7 @@ class ContentReceiver:
         if abs(self._position - self._reported_bytes) < CHUNK_BYTES and self._position < total:
             return  # a progress bar for each network packet would cost more than the packet
         self._reported_bytes = self._position
-        text = f"{text_} {megabytes(self._position)} of {megabytes(total)}"
+        text = f"{text_} {size_words(self._position)} of {size_words(total)}"
         self._progress(self._position / max(total, 1), text)
 
 

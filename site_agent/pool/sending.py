@@ -38,8 +38,9 @@ from site_agent.pool import sent
 from site_agent.pool.connection import PoolConnection
 from site_agent.pool.requests import build_request, require_field
 from site_agent.pool.storage_connection import BlockThreads
+from site_agent.wording import size_words
 from site_agent.work import Progress
-from site_agent.work.files import CHUNK_BYTES, chunks, megabytes
+from site_agent.work.files import CHUNK_BYTES, chunks
 
 # Hashing reads from the disk, sending goes over the line: the shares of one progress bar.
 HASHING_SHARE = 0.1
@@ -149,7 +150,7 @@ class PartSender:
         total = self.upload.size_bytes
         sent = min(self._there_bytes + self.sent_bytes, total)
         fraction = HASHING_SHARE + (1 - HASHING_SHARE) * (sent / total)
-        self.progress(fraction, f"sent {megabytes(sent)} of {megabytes(total)}")
+        self.progress(fraction, f"sent {size_words(sent)} of {size_words(total)}")
 
 
 class _StoppedError(Exception):

@@ -96,8 +96,8 @@ def _is_kept(digest: str) -> bool:
 
 def keep_accepted(digest: str) -> None:
     """Accept a base in later rounds, too."""
-    if not _is_kept(digest):
-        with (ledger := _accepted_bases()).at_work():
+    with (ledger := _accepted_bases()).at_work():
+        if not ledger.find("base", digest=digest):
             ledger.append({"kind": "base", "digest": digest})
 
 

@@ -32,10 +32,6 @@ def chunks(file: BinaryIO, offset: int, size_bytes: int) -> Iterator[bytes]:
         position += len(chunk)
 
 
-def megabytes(count: int) -> str:
-    return f"{count / 1e6:.1f} MB"
-
-
 def remove_file(path: Path) -> None:
     """Remove a file if it exists, also where its read-only flag protects it (Windows)."""
     with suppress(FileNotFoundError):

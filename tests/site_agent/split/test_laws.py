@@ -119,8 +119,9 @@ def test_v1_of_sites_that_guard_themselves_has_the_batches_of_rounds() -> None:
     base = new_network("gaze-lenet", 1)
     rounds = next(iter(run_rounds(base, small_sites(), plan.averaging))).model.network
     network = next(iter(run_split_rounds(base, small_sites(), plan))).network
-    for name in ("conv1.weight", "conv2.weight", "fc2.weight"):
-        expected = rounds.tensors[name]
+    for name, expected in rounds.tensors.items():
+        if name.startswith("fc1."):
+            continue
         assert np.abs(network.tensors[name] - expected).max() < 1e-6 * np.abs(expected).max()
 
 
