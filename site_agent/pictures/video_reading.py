@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Protocol, cast
+from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 
 from site_agent.errors import VideoFileError
 from site_agent.pictures.frame_pixels import (
@@ -513,8 +513,10 @@ def _open(path: Path) -> "tuple[InputContainer, VideoStream]":
         raise VideoFileError(f"{path}: no such file")
     if not path.stat().st_size:
         raise VideoFileError(f"{path}: is empty (0 bytes)")
+    # From 19 on PyAV reads texts in any encoding, before only if told so.
+    lenient: Any = {} if int(av.__version__.split(".")[0]) >= 19 else {"metadata_errors": "replace"}
     try:
-        container = av.open(file_url(path), metadata_errors="replace")
+        container = av.open(file_url(path), **lenient)
     except (av.error.FFmpegError, OSError, ValueError) as error:
         raise VideoFileError(
             f"{path}: cannot be opened as a video ({getattr(error, 'strerror', None) or error}); "

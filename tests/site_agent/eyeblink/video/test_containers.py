@@ -130,6 +130,14 @@ def test_an_ordinary_recording_in_the_dark_is_no_slow_motion(tmp_path: Path) -> 
     assert reader.report.warnings == []
 
 
+def test_texts_of_other_encodings_do_not_stop_a_video(tmp_path: Path) -> None:
+    path = tmp_path / "old-camera.mkv"
+    write_video(path, STEADY_S[:30], metadata={"title": "Marker"})
+    path.write_bytes(path.read_bytes().replace(b"Marker", "Märker".encode("latin-1")))
+    frames, _ = read_video(path)
+    assert len(frames) == 30
+
+
 def test_raw_streams_without_a_rate_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "camera.mjpeg"
     write_video(path, STEADY_S[:30], codec="mjpeg", layout="yuvj420p")
