@@ -43,8 +43,8 @@ class DataSummary:
     persons : int
         Networks: persons in the images.
     image_marks : tuple of str
-        `site_agent.datasets.records.image_marks`, or `sample_marks` of eye patches, by which a test
-        on the same images is known.
+        `site_agent.datasets.records.image_marks`, or `sample_marks` of eye patches and clips, by
+        which a test on the same images is known.
     """
 
     digest: str

@@ -51,8 +51,8 @@ def check(
     outside the image, landmarks that are missing or in the wrong order (left and right exchanged,
     sorted as text), and boxes that a detector with the settings of 'train hog-svm' cannot learn. In
     gaze data: missing and broken patches, repeated samples, angles out of range, and eyes of a
-    frame that look apart. In clips: videos that cannot be read, and gaze of other frames. Every
-    training, test and contribution checks the same. Exit code 5 if there are errors.
+    frame that look apart. In clips: videos that cannot be read or come twice, and gaze of other
+    frames. Every training, test and contribution checks the same. Exit code 5 if there are errors.
 
     A folder holds gaze by gaze.csv (file, person, session, frame, eye, yaw, pitch, head_yaw,
     head_pitch; angles in radians, pictures of 60 x 36 pixels), or clips by clips.csv (clip, file,
@@ -162,7 +162,7 @@ def _check_gaze(
     of_clips = any(map(is_egocentric, paths))
     with invocation.progress("check") as report:
         if of_clips:
-            findings = list(chain.from_iterable(check_clips(open_egocentric(p)) for p in paths))
+            findings = check_clips(*map(open_egocentric, paths))
         else:
             findings = check_gaze(paths, report)
     table = _findings_table(findings, report_file, strict=strict)

@@ -13,11 +13,13 @@ from aggregators.models import StateDict
 from cli.federated import live
 from cli.frame.errors import UsageError
 from cli.frame.existing_files import require_free
-from cli.frame.options import Argument, ForceOption, Option, command, group
+from cli.frame.options import Argument, DespiteFindingsOption, ForceOption, Option, command, group
 from cli.frame.output import Invocation, Reply, Report, TableText
 from cli.frame.values import key_value_pairs
 from cli.options.data import CohortOption, RoundCountOption
 from cli.options.engine import EngineOptions
+from site_agent.datasets.network_data import open_network_data
+from site_agent.datasets.soundness import require_sound
 from site_agent.federated.plan import FederationPlan, make_plan
 from site_agent.federated.scores import PersonScores
 from site_agent.networks.architectures import find_architecture
@@ -116,6 +118,7 @@ def simulate(
         Option("What no site trains with: sessions (test clips), or a fifth of the persons."),
     ] = "sessions",
     seed: Annotated[int, Option("Seed of the network, of training and of cohorts.", min=0)] = 0,
+    despite_findings: DespiteFindingsOption = False,
     engine: EngineOptions,
 ) -> Reply:
     """Hold the rounds of several sites on this machine, to choose a method before a federation.
@@ -138,6 +141,9 @@ def simulate(
     network = new_network(architecture, seed) if base is None else read_network(base)
     task = task_of_network(network)
     with invocation.progress("read data") as report:
+        require_sound(
+            open_network_data(dataset), despite_findings=despite_findings, progress=report
+        )
         data = divide(
             dataset, task, site_count=site_count, holdout=holdout, seed=seed, progress=report
         )

@@ -88,8 +88,7 @@ def read_face_file(path: Path, reading: ReadingOptions | None = None) -> FaceDat
     """Read annotations of any known format."""
     if not path.exists():
         raise InputMissingError(
-            f"{path}: no such file; expected annotations: imglab XML, COCO JSON, or a folder with "
-            ".pts files"
+            f"{path}: no such file or folder; expected annotations, or a folder of data"
         )
     faces_inside = path.is_dir() and any(find_pts(path))
     if not faces_inside and (path.is_dir() or path.suffix.lower() in {".csv", ".txt", ".tsv"}):

@@ -4,14 +4,20 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from cli.frame.errors import InputMissingError, UsageError
 from cli.frame.existing_files import refuse_inputs, require_free
 from cli.frame.output import Invocation, Reply, TableText
 from cli.options.data import part_words
 from site_agent.datasets.egocentric import GazeClip, is_egocentric, open_egocentric
+from site_agent.datasets.gaze.records import sample_marks
+from site_agent.datasets.soundness import require_sound
 from site_agent.networks.files import read_network
 from site_agent.plain_json import plain
 from site_agent.tables import Table, columns_of
+from site_agent.tasks.testing import lineages_of
+from site_agent.training.overlap import training_overlap
 from site_agent.wording import count_words
 
 if TYPE_CHECKING:
@@ -32,7 +38,12 @@ SCORE_COLUMNS = (
 
 
 def evaluate_clips(
-    invocation: Invocation, names: Sequence[str], datasets: Sequence[Path], persons: str
+    invocation: Invocation,
+    names: Sequence[str],
+    datasets: Sequence[Path],
+    persons: str,
+    *,
+    despite_findings: bool,
 ) -> Reply:
     """Answer ``evaluate`` on the test clips of a data set."""
     from site_agent.evaluation.saliency import evaluate_saliency
@@ -42,16 +53,29 @@ def evaluate_clips(
     if len(datasets) > 1:
         raise UsageError("expected one data set of clips")
     data = open_egocentric(datasets[0])
+    chosen = part_words(persons)
+    sound = require_sound(data, persons=chosen, despite_findings=despite_findings)
     items: list[dict[str, Any]] = []
     text: list[str | TableText] = []
-    for file in invocation.model_files(list(names)):
+    files = invocation.model_files(list(names))
+    lineages = lineages_of(invocation, [file.path for file in files])
+    for file, lineage in zip(files, lineages, strict=True):
         network = read_network(file.path)
         module = to_module(network, file.word)
         shape = clip_shape(network.metadata["architecture"])
         with invocation.progress(f"evaluate {file.word}") as report:
-            samples = data.read(part_words(persons), shape, progress=report)
+            samples = data.read(chosen, shape, progress=report)
             evaluation = evaluate_saliency(module, samples)
-        items.append({"model": file.word, **scores_to_plain(evaluation)})
+        marks = np.repeat(sample_marks(samples.of("test").frames), shape.frames).tolist()
+        overlap = training_overlap(file.path, marks, "", lineage)
+        if overlap is not None:
+            invocation.warn(f"{file.word}: {overlap.words}")
+        facts = {
+            "model": file.word,
+            "training_images": 0 if overlap is None else overlap.images,
+            "despite_findings": sound.despite,
+        }
+        items.append({**facts, **scores_to_plain(evaluation)})
         text += [
             f"{file.word}: {evaluation.verdict}",
             score_table(evaluation),

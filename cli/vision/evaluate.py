@@ -188,7 +188,9 @@ def evaluate(
     if of_clips:
         if posting.post or report != ReportOptions() or sessions:
             raise UsageError("--post, --save, --output, --sessions: not for clips")
-        return clips.evaluate_clips(invocation, names, datasets, persons)
+        return clips.evaluate_clips(
+            invocation, names, datasets, persons, despite_findings=despite_findings
+        )
     if on_gaze:
         scored = _score_on_gaze(
             invocation,

@@ -12,6 +12,7 @@ from site_agent import errors
 from site_agent.agent.config import RoundSettings
 from site_agent.agent.workspace import CycleContext, RoundNote
 from site_agent.datasets.conversion import join_datasets, read_faces
+from site_agent.datasets.egocentric import is_egocentric
 from site_agent.datasets.gaze.check import is_gaze_data
 from site_agent.datasets.gaze.records import join_digests
 from site_agent.datasets.network_data import NetworkData, digest_data, open_network_data
@@ -84,7 +85,7 @@ class RoundsRun:
     def _data(self) -> dict[str, FaceDataset | NetworkData]:
         """The data by their kind: ``faces``, ``gaze``."""
         paths = [Path(file) for file in self.settings.data]
-        gaze_paths = [path for path in paths if is_gaze_data(path)]
+        gaze_paths = [path for path in paths if is_gaze_data(path) or is_egocentric(path)]
         face_paths = [path for path in paths if path not in gaze_paths]
         if len(gaze_paths) > 1:
             raise errors.InvalidInputError("rounds.data: expected one folder with gaze data")

@@ -23,12 +23,14 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path, PurePosixPath
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from aggregators.formats import file_digest
 from site_agent.datasets.check import Finding
 from site_agent.datasets.data_tables import rows_of
 from site_agent.datasets.samples import Samples
@@ -174,7 +176,7 @@ def cut_clip(clip: GazeClip, shape: ClipShape) -> ClipSamples:
         count += 1
     if not clip.fewest_frames <= count <= clip.most_frames:
         raise AnnotationFileError(
-            clip.path, 0, f"the video has {count} frames, and its gaze is for {clip.most_frames}"
+            clip.path, 0, f"the video has {count} frames, and its gaze is for {len(clip.gaze)}"
         )
     return cut_pictures(clip, pictures, shape)
 
@@ -259,11 +261,40 @@ def open_egocentric(path: Path | str) -> EgocentricDataset:
     )
 
 
-def check_clips(dataset: EgocentricDataset) -> list[Finding]:
-    """Look for videos that cannot be read, frames that the gaze is not for, and persons untested.
+def check_clips(*datasets: EgocentricDataset) -> list[Finding]:
+    """Look for videos that cannot be read or come twice, frames that the gaze is not for, and
+    persons who do not train.
 
     Containers say how many frames they hold; only reading them all would count them.
+
+    `datasets`: Such as training and test data, which must not share videos.
     """
+    findings = [*_repeated_videos(datasets)]
+    for dataset in datasets:
+        findings += _check_videos(dataset)
+    return findings
+
+
+def _repeated_videos(datasets: Sequence[EgocentricDataset]) -> Iterator[Finding]:
+    by_size: dict[int, list[tuple[Path, GazeClip]]] = {}
+    for dataset in datasets:
+        for clip in dataset.clips:
+            if clip.path.is_file():
+                by_size.setdefault(clip.path.stat().st_size, []).append((dataset.path, clip))
+    seen: dict[str, tuple[Path, GazeClip]] = {}
+    # Only files of one size can be copies, so that few are read.
+    for place, clip in chain.from_iterable(same for same in by_size.values() if len(same) > 1):
+        first_place, first = seen.setdefault(file_digest(clip.path), (place, clip))
+        text = f"{clip.name} ({clip.person}, {clip.split}) is the same video as {first.name} "
+        text += f"({first.person}, {first.split}) of {first_place}"
+        if (first_place, first.person, first.split) != (place, clip.person, clip.split):
+            text += "; scores on clips that a network was trained on are too good"
+            yield Finding("error", "shared-video", place, 0, text)
+        elif first is not clip:
+            yield Finding("warning", "duplicate-video", place, 0, text)
+
+
+def _check_videos(dataset: EgocentricDataset) -> list[Finding]:
     findings = []
     for clip in dataset.clips:
         try:
@@ -273,7 +304,7 @@ def check_clips(dataset: EgocentricDataset) -> list[Finding]:
             findings.append(Finding("error", "broken-video", clip.path, 0, f"{clip.name}: {error}"))
             continue
         if declared and not clip.fewest_frames <= declared <= clip.most_frames:
-            text = f"{clip.name}: declares {declared} frames, its gaze is for {clip.most_frames}"
+            text = f"{clip.name}: declares {declared} frames, its gaze is for {len(clip.gaze)}"
             findings.append(Finding("warning", "frame-count", clip.path, 0, text))
         untracked = float(np.mean(clip.kind == UNTRACKED))
         if untracked > _MOSTLY:
@@ -417,36 +448,39 @@ def _read_generic(folder: Path) -> list[GazeClip]:
         if frame in frames:
             raise AnnotationFileError(table, line, f"frame {frame} of {row['clip']} comes twice")
         frames[frame] = (x, y, kind)
-    truth: dict[str, list[tuple[float, float]]] = {}
-    if (folder / TRUTH_TABLE).is_file():
-        for _, row in rows_of(folder / TRUTH_TABLE, ("clip", "frame", "x", "y")):
-            place = (float(row["x"]), float(row["y"]))
-            truth.setdefault(row["clip"], []).append(place)
-    clips, listed = [], folder / CLIPS_TABLE
+    truth: dict[tuple[str, int], tuple[float, float]] = {}
+    if (table := folder / TRUTH_TABLE).is_file():
+        for line, row in rows_of(table, ("clip", "frame", "x", "y")):
+            frame = int(_number(row["frame"], table, line, "frame", _MOST_FRAMES))
+            x, y = (_number(row[name], table, line, name, 1) for name in ("x", "y"))
+            truth[row["clip"], frame] = (x, y)
+    clips: dict[str, GazeClip] = {}
+    listed = folder / CLIPS_TABLE
     for line, row in rows_of(listed, ("clip", "file", "person", "split")):
+        name = row["clip"]
+        if name in clips or not row["person"]:
+            problem = f"the clip {name} comes twice" if name in clips else f"{name} has no person"
+            raise AnnotationFileError(listed, line, problem)
         if row["split"] not in (*SPLITS, ""):
             expected = ", ".join(SPLITS)
             raise AnnotationFileError(listed, line, f"split {row['split']!r}, expected {expected}")
         path = find_named(folder, row["file"]).resolve()
         if not path.is_relative_to(folder.resolve()):
             raise AnnotationFileError(listed, line, f"{row['file']!r} lies outside the folder")
-        known = gaze.get(row["clip"], {})
+        known = gaze.get(name, {})
         if sorted(known) != list(range(len(known))) or not known:
             raise AnnotationFileError(
-                listed, line, f"{row['clip']}: {GAZE_TABLE} has {len(known)} frames, expected all "
+                listed, line, f"{name}: {GAZE_TABLE} has {len(known)} frames, expected all "
                 "from 0 to the last",
             )  # fmt: skip
         values = np.array([known[number] for number in range(len(known))], dtype=np.float64)
         points, kinds = checked_gaze(values[:, :2], values[:, 2].astype(np.uint8))
-        true = truth.get(row["clip"])
-        clips.append(
-            GazeClip(
-                row["clip"], path, row["person"], row["split"], points, kinds,  # type: ignore[arg-type]
-                len(known), len(known),
-                None if true is None else np.array(true, dtype=np.float64),
-            )
+        true = [truth.get((name, number), (np.nan, np.nan)) for number in range(len(known))]
+        clips[name] = GazeClip(
+            name, path, row["person"], row["split"], points, kinds,  # type: ignore[arg-type]
+            len(known), len(known), np.array(true, dtype=np.float64),
         )  # fmt: skip
-    return clips
+    return list(clips.values())
 
 
 def _read_egtea(folder: Path) -> list[GazeClip]:

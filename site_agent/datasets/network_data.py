@@ -22,7 +22,8 @@ def gaze_of(data: Path | NetworkData) -> GazeDataset:
     if isinstance(dataset, GazeDataset):
         return dataset
     raise InvalidInputError(
-        f"{dataset.path}: holds egocentric clips; the network is trained with eye patches"
+        f"{dataset.path}: holds egocentric clips; the network is trained with eye patches",
+        hint="Choose a network for clips, such as glc-tiny.",
     )
 
 
@@ -32,7 +33,8 @@ def clips_of(data: Path | NetworkData) -> EgocentricDataset:
     if isinstance(dataset, EgocentricDataset):
         return dataset
     raise InvalidInputError(
-        f"{dataset.path}: holds eye patches; the network is trained with egocentric clips"
+        f"{dataset.path}: holds eye patches; the network is trained with egocentric clips",
+        hint="Choose a network for eye patches, such as gaze-lenet.",
     )
 
 

@@ -308,7 +308,7 @@ class PrivacyLedger:
                     ],
                     hint="take part with other data, or in rounds with a smaller dp_epsilon",
                 )
-            marks = sorted(set(sample_marks(samples)))
+            marks = sorted(set(sample_marks(samples.patches)))
             digest = hashlib.sha256(" ".join(marks).encode()).hexdigest()
             if not self._ledger.find("data", digest=digest):
                 self._ledger.append({"kind": "data", "digest": digest, "marks": marks})
@@ -326,7 +326,7 @@ class PrivacyLedger:
 
     def _history(self, samples: GazeSamples) -> History:
         # A release with any of the pictures or persons counts as one with all of them.
-        marks, persons = set(sample_marks(samples)), set(samples.person.tolist())
+        marks, persons = set(sample_marks(samples.patches)), set(samples.person.tolist())
         known = {
             entry["digest"] for entry in self._ledger.find("data") if marks & set(entry["marks"])
         }

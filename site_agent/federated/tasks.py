@@ -152,7 +152,7 @@ class GazeTask:
     train_epoch = staticmethod(loop.train_epoch)
 
     def learned(self, samples: records.GazeSamples) -> dict[str, Any]:
-        return records.learned_samples(self.digests(samples), records.sample_marks(samples))
+        return records.learned_samples(self.digests(samples), records.sample_marks(samples.patches))
 
     @property
     def measure(self) -> Measure:
@@ -186,7 +186,7 @@ class GazeTask:
                 held_out.append(samples[is_out])
             if person not in outside:
                 counts[person], trained[person] = int((~is_out).sum()), digests[person]
-                marks += records.sample_marks(samples[~is_out])
+                marks += records.sample_marks(samples.patches[~is_out])
             total += samples.gaze[~is_out].sum(axis=0)
         if holdout == "sessions" and not held_out:
             raise InvalidInputError(
@@ -369,7 +369,7 @@ class SaliencyTask:
         return saliency.clip_shape(self.architecture)
 
     def learned(self, samples: ClipSamples) -> dict[str, Any]:
-        return records.learned_samples(self.digests(samples))
+        return records.learned_samples(self.digests(samples), records.sample_marks(samples.frames))
 
     @staticmethod
     def digests(samples: ClipSamples) -> dict[str, str]:
@@ -389,6 +389,7 @@ class SaliencyTask:
         outside = draw_persons(dataset.persons, seed) if holdout == "persons" else frozenset()
         digests: dict[str, str] = {}
         counts, held_out = {}, []
+        marks: list[str] = []
         reference: dict[str, float] = {}
         for number, person in enumerate(dataset.persons):
             progress(number / len(dataset.persons), f"reading {person}")
@@ -399,6 +400,7 @@ class SaliencyTask:
                 test = samples
             else:
                 counts[person] = len(training)
+                marks += records.sample_marks(training.frames)
             if person in outside or holdout == "sessions":
                 held_out.append(test)
                 fixed = training.gaze[training.kind == FIXATION]
@@ -406,7 +408,7 @@ class SaliencyTask:
                 maps = np.broadcast_to(mean, (*test.kind.shape, *mean.shape))
                 reference |= self._by_person(maps, test)
         digest = records.join_digests(digests)
-        learned = records.learned_samples({person: digests[person] for person in counts})
+        learned = records.learned_samples({person: digests[person] for person in counts}, marks)
         if holdout == "none":
             return Division(digest, counts, None, None, learned)
         if not reference:

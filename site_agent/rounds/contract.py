@@ -257,8 +257,8 @@ class SitePart(ABC):
         """
 
     @abstractmethod
-    def learned(self) -> dict[str, Any]:
-        """Return ``data`` and ``details`` of its data, for `remember_learned`."""
+    def learned(self, base: Path) -> dict[str, Any]:
+        """Return ``data`` and ``details`` of its data as `base` sees it, for `remember_learned`."""
 
     @abstractmethod
     def describe(self, path: Path, *, accounted: bool = True) -> ContributionFacts:

@@ -139,14 +139,15 @@ class PreparedContribution:
             return _restore(self.pool, self.files, self.contributed, self.rules)
         self.record()
         contributed = self.contributed
+        base = _fetch_base(self.pool, contributed.round, part_of(report, 0.0, _FETCHED))
         if contributed.round.secure is not None:
-            contributed = self._sum(wait=wait, progress=part_of(report, 0.0, _SUMMED))
+            contributed = self._sum(base, wait=wait, progress=part_of(report, _FETCHED, _SUMMED))
             if contributed.phase != "complete":
                 return contributed
         # `evaluate` knows them by this in the round's result.
         round_id = contributed.round.round_id
         name = f"your contribution to round {round_id}"
-        remember_learned(contributed.digest, {"name": name, **self.part.learned()})
+        remember_learned(contributed.digest, {"name": name, **self.part.learned(base)})
         sent_bytes = self.pool.rounds.send_contribution(
             round_id,
             self.files.sent,
@@ -158,10 +159,9 @@ class PreparedContribution:
         write_whole(self.files.receipt, contributed.digest)
         return replace(contributed, round=self.pool.rounds.get(round_id), sent_bytes=sent_bytes)
 
-    def _sum(self, *, wait: bool, progress: Progress) -> Contributed:
+    def _sum(self, base: Path, *, wait: bool, progress: Progress) -> Contributed:
         """Take part in the secure sums of a round; this site then sends the last sum."""
         contributed, files, rules = self.contributed, self.files, self.rules
-        base = _fetch_base(self.pool, contributed.round, part_of(progress, 0.0, _FETCHED))
         visit = visit_sums(
             self.pool,
             contributed.round,

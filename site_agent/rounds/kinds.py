@@ -35,7 +35,6 @@ from aggregators.methods.round_options import (
 from aggregators.models import StateDict
 from pool_server.wire.rounds import RoundResponse, RoundTerms
 from site_agent.datasets.conversion import read_faces
-from site_agent.datasets.gaze import records as gaze
 from site_agent.datasets.network_data import NetworkData, digest_data, open_network_data
 from site_agent.datasets.records import FaceDataset, dataset_digest, face_marks
 from site_agent.datasets.soundness import Soundness, require_sound
@@ -168,7 +167,7 @@ class LeafRefitPart(SitePart):
         write_contribution(contribution, output)
         return site.left_out
 
-    def learned(self) -> dict[str, Any]:
+    def learned(self, base: Path) -> dict[str, Any]:  # noqa: ARG002
         return face_marks([self.faces], self.soundness.details)
 
     @staticmethod
@@ -316,14 +315,11 @@ class NetworkPart(SitePart):
         write_network_contribution(contribution, output)
         return ()
 
-    def learned(self) -> dict[str, Any]:
-        marks: tuple[str, ...] = ()
-        if isinstance(self.dataset, gaze.GazeDataset):
-            samples = self.dataset.read(self.persons or None)
-            digests, marks = gaze.person_digests(samples), gaze.sample_marks(samples)
-        else:
-            digests = digest_data(self.dataset, self.persons)
-        learned = gaze.learned_samples(digests, marks)
+    def learned(self, base: Path) -> dict[str, Any]:
+        from site_agent.federated.tasks import task_of_network
+
+        task = task_of_network(read_network(base))
+        learned = task.learned(task.read(self.dataset, self.persons))
         learned["details"] |= self.soundness.details
         return learned
 

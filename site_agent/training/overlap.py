@@ -88,7 +88,7 @@ def gaze_overlap(
     `digests`: Digest of all samples of each person, tested or not.
     """
     tested = {name: digests[name] for name in set(samples.person.tolist()) & set(digests)}
-    return training_overlap(model_file, sample_marks(samples), "", lineage, tested)
+    return training_overlap(model_file, sample_marks(samples.patches), "", lineage, tested)
 
 
 def all_records(model_file: Path, lineage: Collection[str]) -> list[tuple[str, dict[str, Any]]]:

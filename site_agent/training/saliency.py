@@ -19,6 +19,7 @@ import torch
 from torch import nn
 
 from site_agent.datasets import egocentric
+from site_agent.datasets.gaze.records import sample_marks
 from site_agent.datasets.soundness import require_sound
 from site_agent.errors import TrainingDataError
 from site_agent.evaluation import saliency
@@ -182,6 +183,7 @@ def train_saliency(
         digest=dataset.digest,
         images=int(training.kind.size),
         persons=len(set(training.person.tolist())),
+        image_marks=tuple(sorted(set(sample_marks(training.frames)))),
     )
     details = {
         "architecture": settings.architecture,

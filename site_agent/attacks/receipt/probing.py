@@ -151,7 +151,7 @@ def require_held_out(sides: FaceSides | GazeSides) -> None:
         marks = image_marks(sides.members.dataset), image_marks(sides.others.dataset)
     else:
         trained, other = set(sides.members.person), set(sides.others.person)
-        marks = sample_marks(sides.members), sample_marks(sides.others)
+        marks = sample_marks(sides.members.patches), sample_marks(sides.others.patches)
     hint = (
         "hold out persons, not only other pictures of the same persons; if others share their "
         "names, rename them in one of the data sets"

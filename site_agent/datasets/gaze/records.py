@@ -213,18 +213,18 @@ def person_digests(samples: GazeSamples) -> dict[str, str]:
     return {name: person_digest(samples[samples.person == name]) for name in persons}
 
 
-def sample_marks(samples: GazeSamples) -> tuple[str, ...]:
-    """Return a short mark of each patch, by which a test on the same patches is known.
+def sample_marks(pictures: UInt8) -> tuple[str, ...]:
+    """Return a short mark of each patch or clip, by which a test on the same ones is known.
 
-    A mark is a part of a hash; the patch cannot be recovered from it.
+    A mark is a part of a hash; the pictures cannot be recovered from it.
     """
     return tuple(
-        hashlib.sha256(b"poolctl-patch/1" + patch.tobytes()).hexdigest()[:_MARK_DIGITS]
-        for patch in samples.patches
+        hashlib.sha256(b"poolctl-patch/1" + picture.tobytes()).hexdigest()[:_MARK_DIGITS]
+        for picture in pictures
     )
 
 
-def learned_samples(digests: Mapping[str, str], marks: Iterable[str] = ()) -> dict[str, Any]:
+def learned_samples(digests: Mapping[str, str], marks: Iterable[str]) -> dict[str, Any]:
     """Return the sources of training for `site_agent.training_record.remember_learned`.
 
     `digests`: Of all samples of each person, trained with or not. `marks`: `sample_marks` of those

@@ -93,7 +93,7 @@ def train_cross_encoder(
         digest=gaze.join_digests(digests),
         images=len(samples),
         persons=len(digests),
-        image_marks=tuple(sorted(set(gaze.sample_marks(samples)))),
+        image_marks=tuple(sorted(set(gaze.sample_marks(samples.patches)))),
     )
     details = {
         "architecture": settings.architecture,

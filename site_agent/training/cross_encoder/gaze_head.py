@@ -102,7 +102,7 @@ def train_gaze_head(
     progress(0.5, "fit heads")
     headed = add_head(network, module, shots.labelled)
     errors = score_heads(module, architecture, shots, settings.seed) if len(shots.test) else {}
-    marks, digests = set(gaze.sample_marks(shots.labelled)), set(shots.digests.values())
+    marks, digests = set(gaze.sample_marks(shots.labelled.patches)), set(shots.digests.values())
     # The new network keeps the knowledge of the encoder.
     for _, before in training_records(encoder):
         marks.update(before["data"]["image_marks"])

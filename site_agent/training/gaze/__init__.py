@@ -234,7 +234,7 @@ def _publish(
     named = zip(validation.person.tolist(), validation.session.tolist(), strict=True)
     target = find_architecture(outcome["architecture"]).view.target
     errors = outcome[target.named("validation_errors_deg")]
-    marks, digests = set(gaze.sample_marks(data.training)), set(data.digests.values())
+    marks, digests = set(gaze.sample_marks(data.training.patches)), set(data.digests.values())
     # The new network keeps the knowledge of the base.
     for _, before in recipe.base_records:
         marks.update(before["data"]["image_marks"])

@@ -5,10 +5,12 @@ import json
 import os
 import pty
 import re
+import shutil
 import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
+from typing import Any
 from unittest.mock import Mock
 
 import av
@@ -16,11 +18,14 @@ import pytest
 
 from aggregators.formats import file_digest, write_model
 from site_agent.datasets.egocentric import open_egocentric
+from site_agent.datasets.soundness import Soundness
 from site_agent.datasets.synthetic import sites
 from site_agent.datasets.synthetic.eye_patches.dataset import RenderSettings, write_eye_dataset
 from site_agent.datasets.synthetic.eye_patches.persons import Skews
 from site_agent.networks.modules import new_network
+from site_agent.rounds.kinds import NetworkPart
 from site_agent.training.ert import settings_for_blinks, train_starter
+from site_agent.training_record import remember_learned
 from tests.cli.conftest import Run, run_here
 from tests.conftest import PROJECT_ROOT
 
@@ -248,6 +253,29 @@ def test_maps_are_scored_beside_those_that_know_no_picture(
     assert evaluated["scores"]["oracle"]["f1"] > evaluated["scores"]["network"]["f1"]
     assert list(evaluated["f1_by_person"]) == ["P02"]
     poolctl("evaluate", saliency, clips, "--save").fails(2, "not for clips")
+
+
+def test_clips_that_a_network_learned_are_told(
+    poolctl: Run, clips: Path, saliency: Path, tmp_path: Path
+) -> None:
+    nothing: Any = None
+    part = NetworkPart(nothing, "site-a", open_egocentric(clips), (), nothing, Soundness())
+    remember_learned(file_digest(saliency), {"name": "look", **part.learned(saliency)})
+    assert "was trained on" not in poolctl("evaluate", saliency, clips).err
+    changed = shutil.copytree(clips, tmp_path / "changed")
+    table = changed / "clips.csv"
+    text = table.read_text()
+    table.write_text(text.replace("P01,test", "P01,train").replace("P01,train", "P01,test", 2))
+    scored = poolctl("evaluate", saliency, changed, "--json")
+    assert "8 of the 12 images are those that look was trained on" in scored.err
+    assert scored.data["items"][0]["training_images"] == 8
+    table.write_text(text.replace("videos/P01-04.mp4", "videos/P01-00.mp4"))
+    simulate = ["federated", "simulate", changed, "--architecture", "glc-tiny", "--rounds=1"]
+    for command in (
+        ["evaluate", saliency, changed],
+        [*simulate, "--method=fedavg", "-o", tmp_path / "run"],
+    ):
+        poolctl(*command, "--json").fails(5, "is the same video as P01-00 (P01, train)")
 
 
 def test_videos_are_written_with_the_maps_in_them(

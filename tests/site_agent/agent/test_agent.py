@@ -19,6 +19,7 @@ from site_agent.agent.agent import run_agent
 from site_agent.agent.config import read_config
 from site_agent.datasets.gaze.generic_layout import write_samples
 from site_agent.datasets.imglab_xml import read_imglab_xml
+from site_agent.datasets.synthetic.egocentric_clips import ClipSettings, write_clips
 from site_agent.errors import AgentError
 from site_agent.evaluation.landmarks import evaluate_landmarks
 from site_agent.networks.modules import new_network
@@ -268,6 +269,19 @@ def test_invitations_are_answered_once_and_nothing_but_sums_is_sent(
     assert finished["round"] == rounds[0]
     with lab.client("site-b") as client:
         assert client.rounds.get(rounds[0]).result == finished["result"]
+
+
+def test_clips_are_for_rounds_of_networks(lab: Lab, materials: Materials, tmp_path: Path) -> None:
+    write_clips(tmp_path / "clips", ClipSettings(persons=1, videos=1, seconds=0.5))
+    until, sites = datetime.now(UTC) + timedelta(hours=1), ["site-a", "site-b"]
+    address = lab.share(materials.others[0], "base")
+    with lab.client("site-b") as client:
+        client.rounds.start(address, sites, until, method="leaf-refit", options=FIT)
+    lab.rounds = {"data": [str(tmp_path / "clips")]}
+    report, said = lab.cycle()
+    assert report.failures == []
+    [refused] = events(said, "round_refused")
+    assert "needs faces, which rounds.data does not name" in refused["reason"]
 
 
 def test_gaze_data_are_for_rounds_of_networks(

@@ -1,5 +1,6 @@
 """Egocentric clips: drawn data in three layouts, and files written by hand."""
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from site_agent.datasets.egocentric import (
     ClipShape,
     Float64,
     arrange,
+    check_clips,
     decode_video,
     open_egocentric,
     read_begaze,
@@ -109,6 +111,9 @@ def test_an_ideal_observer_gains_by_preferences_only_where_persons_differ(
         ("gaze.csv", lambda text: _without(text, "P01-00,35,"), "has 36 frames, and its gaze"),
         ("clips.csv", lambda text: text.replace("videos/", "../", 1), "outside the folder"),
         ("clips.csv", lambda text: text.replace(",train", ",other", 1), "split 'other'"),
+        ("clips.csv", lambda text: text.replace(",P01,", ",,", 1), "P01-00 has no person"),
+        ("clips.csv", lambda text: text + text.splitlines()[1], "clip P01-00 comes twice"),
+        ("truth.csv", lambda text: text.replace("0.", "-0.", 1), "expected 0 to 1"),
     ],
 )
 def test_damaged_tables_are_refused_with_their_line(
@@ -121,6 +126,36 @@ def test_damaged_tables_are_refused_with_their_line(
     with pytest.raises(AnnotationFileError, match=problem) as caught:
         open_egocentric(folder).read()
     assert str(folder) in str(caught.value)
+
+
+def test_the_truth_is_that_of_its_frame_in_any_order(tmp_path: Path) -> None:
+    write_clips(tmp_path, ClipSettings(persons=1, videos=1, seconds=1.5))
+    [whole] = open_egocentric(tmp_path).clips
+    table = tmp_path / "truth.csv"
+    header, *lines = table.read_text().splitlines()
+    table.write_text("\n".join([header, *lines[:1:-1]]))
+    [known] = open_egocentric(tmp_path).clips
+    assert known.truth is not None
+    assert whole.truth is not None
+    assert np.array_equal(known.truth[2:], whole.truth[2:])
+    assert np.isnan(known.truth[:2]).all()
+
+
+def test_videos_that_come_twice_are_found(tmp_path: Path) -> None:
+    write_clips(tmp_path / "clips", SETTINGS)
+    whole = open_egocentric(tmp_path / "clips")
+    assert check_clips(whole) == []
+    shutil.copytree(tmp_path / "clips", tmp_path / "test")
+    shared = check_clips(whole, open_egocentric(tmp_path / "test"))
+    assert {(finding.severity, finding.code) for finding in shared} == {("error", "shared-video")}
+    first, second, *_, last = (clip for clip in whole.clips if clip.person == "P01")
+    for copied, severity in ((second, "warning"), (last, "error")):
+        kept = copied.path.read_bytes()
+        shutil.copy(first.path, copied.path)
+        [finding] = check_clips(whole)
+        assert finding.severity == severity
+        assert f"is the same video as {first.name} (P01, train)" in finding.text
+        copied.path.write_bytes(kept)
 
 
 def _without(text: str, start: str) -> str:

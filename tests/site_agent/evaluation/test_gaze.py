@@ -145,7 +145,7 @@ def _write_record(network: Path, samples: GazeSamples, digests: dict[str, str]) 
         model_file=network.name,
         model_digest=file_digest(network),
         model_bytes=1,
-        data=DataSummary("00", len(samples), persons=1, image_marks=sample_marks(samples)),
+        data=DataSummary("00", len(samples), persons=1, image_marks=sample_marks(samples.patches)),
         settings={},
         details={"person_digests": sorted(digests.values())},
         training_scores={},
