@@ -4,7 +4,7 @@ import math
 from pathlib import Path
 from typing import Annotated, Any
 
-from aggregators.formats import write_model
+from aggregators.formats import file_digest, write_model
 from cli.frame.errors import InputMissingError
 from cli.frame.existing_files import require_free
 from cli.frame.options import Argument, ForceOption, Option, command, group
@@ -12,6 +12,7 @@ from cli.frame.output import Invocation, Reply, TableText
 from site_agent.federated.personal import PersonalPart, assemble, newest_parts, read_part, site_only
 from site_agent.networks.files import read_network
 from site_agent.pool.profiles import personal_folder
+from site_agent.tasks.testing import lineages_of
 from site_agent.training.overlap import remember_learned_of
 
 app = group("Show and export the personal parts of networks that your site keeps after rounds.")
@@ -68,7 +69,14 @@ def export(
     source = invocation.model_file(network).path
     made = site_only(assemble(read_network(source), personal))
     digest = write_model(made, output, format_name="safetensors")
-    remember_learned_of(source, digest)
+    [lineage] = lineages_of(invocation, [source])
+    own, base = file_digest(source), personal.base_digest
+    if (lineage or own == base) and base not in lineage - {own}:
+        invocation.warn(
+            f"{network} was not made in round {personal.round_number} of {personal.method}, from "
+            f"which the part of {personal.site} is, nor later: they may not belong together"
+        )
+    remember_learned_of(source, digest, lineage)
     text = (
         f"{output} is the network of {personal.site} after round {personal.round_number}; "
         "it cannot be uploaded"

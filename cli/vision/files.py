@@ -20,6 +20,7 @@ from cli.frame.existing_files import refuse_inputs, require_free
 from cli.frame.output import Invocation, Reply, TableText
 from site_agent.datasets.part_order import group_of_shape
 from site_agent.pool.sidecars import Sidecars
+from site_agent.tasks.testing import lineages_of
 from site_agent.training.overlap import remember_learned_of
 from site_agent.wording import count_words, size_words
 
@@ -70,7 +71,7 @@ def convert(
         report(0.5, "convert")
         made = convert_model(content, name, detector_kind=detector_kind, upsampling=upsample)
         digest = write_model(made, output, format_name=name)
-    remember_learned_of(file.path, digest)
+    remember_learned_of(file.path, digest, *lineages_of(invocation, [file.path]))
     for remark in _remarks(content, made, name):
         invocation.warn(remark)
     data: dict[str, Any] = {

@@ -133,8 +133,8 @@ def warn_of_few(settings: "LocalTraining", samples: int) -> str:
     if samples >= FEWEST_FOR_AN_UPDATE:
         return ""
     return (
-        f"your update rests on {samples} samples and {steps} steps: a reader with "
-        "pictures of yours may find out which ones trained ('poolctl privacy probe' measures it)"
+        f"your update rests on {samples} samples and {steps} steps: a reader with pictures of "
+        "yours may find out which ones trained (of patches, 'poolctl privacy probe' measures it)"
     )
 
 
@@ -150,7 +150,7 @@ def warn_of_span(network: "StateDict", samples: int) -> str:
     return (
         f"{samples} samples are fewer than the {units} units of a layer: a reader of your update "
         f"(or of a sum, while all its sites together have fewer than {units} samples) can tell "
-        "of any picture whether it trained ('poolctl privacy probe' measures it)"
+        "of any picture whether it trained (of patches, 'poolctl privacy probe' measures it)"
     )
 
 

@@ -128,10 +128,13 @@ def training_records(model_file: Path, depth: int = _DEEPEST) -> list[tuple[str,
     return records
 
 
-def remember_learned_of(source: Path, digest: str) -> None:
-    """Keep for a model made of another one that it has learned the pictures of that one."""
+def remember_learned_of(source: Path, digest: str, lineage: Collection[str]) -> None:
+    """Keep for a model made of another one that it has learned the pictures of that one.
+
+    `lineage`: Digests of all that `source` was made from.
+    """
     marks, persons, digests, names = set[str](), set[str](), set[str](), list[str]()
-    for name, record in all_records(source, ()):
+    for name, record in all_records(source, lineage):
         data, details = record.get("data"), record.get("details")
         if isinstance(data, dict) and isinstance(details, dict):
             names.append(name)

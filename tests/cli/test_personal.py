@@ -4,11 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from aggregators import write_model
+from aggregators import file_digest, write_model
+from aggregators.methods import recipe_path
+from aggregators.methods.recipe import Recipe, RecipeInput, RecipeMethod, RecipeOutput
 from site_agent.federated.in_process import run_rounds
 from site_agent.federated.personal import PersonalStore
 from site_agent.federated.plan import make_plan
 from site_agent.networks.modules import new_network
+from site_agent.training_record import recall_learned, remember_learned
 from tests.cli.conftest import Run
 from tests.site_agent.federated.small_sites import small_sites
 
@@ -45,3 +48,18 @@ def test_a_part_is_shown_exported_and_refused_by_upload(
     assert mine.read_bytes() != result.read_bytes()
     other = ("personal", "export", "0" * 16, "--network", result, "-o", tmp_path / "x", "--json")
     poolctl(*other).fails(4, "file_not_found")
+    learned = {"data": {"digest": "", "image_marks": ["ab"]}, "details": {}}
+    for base, fits in ((listed[0]["base"], True), ("0" * 64, False)):
+        remember_learned(base, {"name": "before", **learned})
+        made = RecipeOutput(digest=file_digest(result), format="safetensors")
+        recipe = Recipe(
+            method=RecipeMethod(name="fedper", version=1),
+            inputs=(RecipeInput(digest=base, weight=1.0),),
+            output=made,
+        )
+        recipe_path(result).write_bytes(recipe.to_json())
+        exported = poolctl("personal", "export", SERIES, "--network", result, "-o", mine, "--force")
+        assert ("may not belong together" in exported.err) != fits
+        known = recall_learned(file_digest(mine))
+        assert known is not None
+        assert known["data"]["image_marks"] == ["ab"], "of the round's contributions"
