@@ -227,9 +227,24 @@ def _image_findings(
             "were the boxes drawn on another version of it?"
         )
         yield _finding("error", "size-differs", dataset, image, text)
-    for box in image.boxes:
-        if not box.ignore:
-            yield from _box_findings(dataset, image, box, real)
+    boxes = [box for box in image.boxes if not box.ignore]
+    for count, box in enumerate(boxes):
+        yield from _box_findings(dataset, image, box, real)
+        if other := next((one for one in boxes[:count] if _overlap(one, box) > _SAME_FACE), None):
+            text = f"the boxes {other.corners} and {box.corners} are of one face; did two persons "
+            text += "annotate it? A detector can find only one of them, and the face weighs double"
+            yield _finding("warning", "repeated-face", dataset, image, text, box=box)
+
+
+_SAME_FACE = 0.6
+
+
+def _overlap(one: FaceBox, other: FaceBox) -> float:
+    """Return intersection over union."""
+    width = min(one.right, other.right) - max(one.left, other.left) + 1
+    height = min(one.bottom, other.bottom) - max(one.top, other.top) + 1
+    shared = max(width, 0) * max(height, 0)
+    return shared / (one.width * one.height + other.width * other.height - shared)
 
 
 _UPRIGHT_HINT = "'poolctl dataset convert --upright' turns the pictures themselves"
@@ -275,7 +290,7 @@ def _box_findings(
         text = f"the box {box.corners} reaches outside the image of {width} x {height} pixels"
         yield _finding("warning", "box-crosses-edge", dataset, image, text, box=box)
     is_cut = box.left <= 0 or box.top <= 0 or box.right >= width - 1 or box.bottom >= height - 1
-    if not is_cut and _is_elsewhere(box):
+    if _has_corners(box) or (not is_cut and _is_elsewhere(box)):
         text = (
             f"the parts lie beyond the box {box.corners}, or are far larger or smaller than it: "
             "are both in pixels of this picture, and is the box left, top, width, height?"
@@ -331,6 +346,26 @@ def _is_elsewhere(box: FaceBox) -> bool:
     return not smallest < max(shares) < _LARGEST_SHARE
 
 
+def _has_corners(box: FaceBox) -> bool:
+    """Return whether width and height of a box must be the right and the bottom edge of its face.
+
+    The landmarks then fill the box up to there, which is a smaller one.
+    """
+    width, height = box.width - box.left, box.height - box.top
+    if len(box.parts) < _OF_A_FACE or min(width, height) <= 0:
+        return False
+    across, down = zip(*box.parts.values(), strict=True)
+    left, top, right, bottom = min(across), min(down), max(across), max(down)
+    beyond = _BEYOND_BOX * width, _BEYOND_BOX * height
+    return (
+        width * height < _SMALLER * box.width * box.height
+        and (right - left) * (bottom - top) > _SMALLER * width * height
+        and box.left - beyond[0] < left < right < box.width + beyond[0]
+        and box.top - beyond[1] < top < bottom < box.height + beyond[1]
+    )
+
+
+_SMALLER = 0.4
 _UNMARKED = {(0.0, 0.0), (-1.0, -1.0)}
 _FEWEST_PARTS, _BEYOND_BOX, _SMALLEST_SHARE, _LARGEST_SHARE = 5, 0.1, 0.05, 3.0
 _OF_A_FACE = 12

@@ -70,8 +70,11 @@ def misordered_faces(
         marked = np.isfinite(points) & np.isfinite(reference)
         if marked.sum() < _FEWEST_PARTS:
             continue
-        misfit, _ = misfit_and_turn(points, reference)
+        misfit, turn_rad = misfit_and_turn(points, reference)
         if misfit < _SUSPECT:
+            # Two eyes look alike on their head and with left and right exchanged.
+            if len(names) <= landmark_schemes.EYE_POINTS and abs(turn_rad) > np.pi / 2:
+                yield image, box, "stand upside down, or have left and right exchanged", False
             continue
         text, fit = _best_other_order(points, reference)
         if fit < _CLEARLY_BETTER * misfit:
@@ -144,8 +147,9 @@ def _best_other_order(points: Complex, reference: Complex) -> tuple[str, float]:
 def _other_orders(points: Complex) -> Iterator[tuple[str, Complex]]:
     # A face, being symmetric, looks like its mirror image where left and right are exchanged.
     yield "have left and right exchanged", points.conj()
-    if len(points) == landmark_schemes.IBUG_PARTS:
-        eyes = list(landmark_schemes.PART_GROUPS["eyes"])
+    every, eyes = range(len(points)), list(landmark_schemes.PART_GROUPS["eyes"])
+    if len(points) in (landmark_schemes.IBUG_PARTS, landmark_schemes.EYE_POINTS):
+        eyes = [index for index in every if len(points) == len(eyes) or index in eyes]
         exchanged = points.copy()
         exchanged[eyes] = np.roll(points[eyes], len(eyes) // 2)
         yield "have the left and the right eye exchanged", exchanged

@@ -10,11 +10,13 @@ from PIL import Image
 from site_agent.datasets.check import check_datasets
 from site_agent.datasets.conversion import copy_images, rebox_dataset
 from site_agent.datasets.imglab_xml import read_imglab_xml
+from site_agent.datasets.landmark_schemes import ibug_mean_face
 from site_agent.datasets.records import (
     AnnotatedImage,
     FaceBox,
     FaceDataset,
     dataset_digest,
+    numbered_parts,
     part_names,
     parts_array,
     require_images,
@@ -94,6 +96,27 @@ def test_landmarks_that_are_not_of_their_box_stop_training(
     findings = check_datasets([dataset_of(tmp_path, image)])
     off = [finding.severity for finding in findings if finding.code == "parts-off-box"]
     assert off == ["error"] * is_named
+
+
+@pytest.mark.parametrize(
+    ("boxes", "codes"),
+    [
+        ([(30, 20, 20, 20)], []),
+        ([(30, 20, 50, 40)], [("parts-off-box", "error"), ("box-crosses-edge", "warning")]),
+        ([(30, 20, 20, 20), (31, 20, 20, 20)], [("repeated-face", "warning")]),
+        ([(30, 20, 20, 20), (44, 20, 20, 20)], []),
+    ],
+    ids=["a size", "edges in place of a size", "of two persons", "neighbours"],
+)
+def test_boxes_with_other_edges_and_boxes_of_one_face_are_found(
+    tmp_path: Path, boxes: list[tuple[int, ...]], codes: list[tuple[str, str]]
+) -> None:
+    face = ibug_mean_face()
+    parts = numbered_parts((31, 21) + 18 * (face - face.min(axis=0)) / np.ptp(face, axis=0))
+    faces = (FaceBox(*boxes[0], parts), *(FaceBox(*box) for box in boxes[1:]))
+    dataset = dataset_of(tmp_path, AnnotatedImage(picture(tmp_path / "a.png"), faces))
+    findings = [(found.code, found.severity) for found in check_datasets([dataset])]
+    assert sorted(item for item in findings if item[0] != "no-parts") == sorted(codes)
 
 
 @pytest.mark.parametrize("corner", [(0, 16), (16, 0), (58, 16), (16, 42)])

@@ -3,6 +3,7 @@
 import json
 import logging
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -82,6 +83,24 @@ def test_each_wrong_order_is_named(order: list[int], message: str, degrees: floa
     [(text, certain)] = told(with_points(face_points(3, degrees=degrees)[order]))
     assert certain
     assert message in text
+
+
+@pytest.mark.parametrize(
+    ("order", "mirrored", "message"),
+    [
+        (range(36, 48), 1, ""),
+        (range(36, 48), -1, "upside down, or have left and right exchanged"),
+        ((*range(42, 48), *range(36, 42)), 1, "right eye exchanged"),
+    ],
+)
+def test_eyes_alone_with_sides_exchanged_are_told(
+    order: Sequence[int], mirrored: int, message: str
+) -> None:
+    points = face_points(3) * (mirrored, 1)
+    parts = {f"{36 + i}": tuple(points[number]) for i, number in enumerate(order)}
+    image = AnnotatedImage(Path("a.png"), (FaceBox(0, 0, 50, 50, parts),))
+    texts = [text for text, _ in told(FaceDataset(None, images=(image,)))]
+    assert [message in text for text in texts] == [True] * bool(message)
 
 
 def test_an_excerpt_and_missing_landmarks() -> None:
