@@ -181,7 +181,7 @@ def find_other_orders(landmarks: SubModels[LandmarkModel]) -> tuple[str, ...]:
         return ()
     return (
         f"the landmarks of {', '.join(odd)} seem to be in another order than those of "
-        f"{inputs[usual].name}; the merge assumes the same order",
+        f"{inputs[usual].name}; the merge assumes the same order, and faces that are turned alike",
     )
 
 
@@ -257,12 +257,15 @@ def _asks_for_no_change(members: Sequence[Member], options: WbaCascadeOptions) -
 
 
 def _misfit(shape: Float32, other: Float32) -> float:
-    """Return how much two shapes differ after the best similarity transform: 0 to 1."""
+    """Return how much two shapes differ after the best shift and scaling: 0 to 1.
+
+    Turned, two eyes would fit themselves with left and right exchanged.
+    """
     first, second = ((points - points.mean(axis=0)) @ [1, 1j] for points in (shape, other))
     sizes = float(np.linalg.norm(first) * np.linalg.norm(second))
     if not sizes > 0:
         return 1.0
-    likeness = min(float(np.abs(np.vdot(first, second))) / sizes, 1.0)
+    likeness = min(max(float(np.vdot(first, second).real) / sizes, 0.0), 1.0)
     return math.sqrt(1.0 - likeness**2)
 
 

@@ -141,6 +141,18 @@ def test_landmarks_in_another_order_give_a_warning(method: str, tmp_path: Path) 
     assert merge(method, [paths[0], paths[2]]).warnings == ()
 
 
+def test_two_eyes_with_sides_exchanged_give_a_warning() -> None:
+    eye = np.array([(-10, 0), (-5, -3), (5, -3), (10, 0), (5, 3), (-5, 3)]) / 100
+    eyes = np.concatenate([np.add(eye, (0.3, 0.4)), np.add(eye, (0.7, 0.4))]).astype(np.float32)
+    mirrored = eyes * np.float32([-1, 1]) + np.float32([1, 0])
+    for other, count in ((eyes, 0), (mirrored, 1), (np.roll(eyes, 6, axis=0), 1)):
+        models = [
+            make_predictor(seed, parts=12, initial_shape=shape)
+            for seed, shape in enumerate((eyes, other))
+        ]
+        assert len(merge("wba-final", models).warnings) == count
+
+
 class TestReanchoring:
     def test_pixels_stay_where_they_were(self) -> None:
         predictor = make_predictor(1)
