@@ -70,8 +70,8 @@ def export(
     made = site_only(assemble(read_network(source), personal))
     digest = write_model(made, output, format_name="safetensors")
     [lineage] = lineages_of(invocation, [source])
-    own, base = file_digest(source), personal.base_digest
-    if (lineage or own == base) and base not in lineage - {own}:
+    digest_before, base = file_digest(source), personal.base_digest
+    if (lineage or digest_before == base) and base not in lineage - {digest_before}:
         invocation.warn(
             f"{network} was not made in round {personal.round_number} of {personal.method}, from "
             f"which the part of {personal.site} is, nor later: they may not belong together"

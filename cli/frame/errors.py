@@ -113,7 +113,7 @@ ERROR_TABLE: dict[type[BaseException], Outcome] = {
     aggregator_errors.ContributionError: Outcome(ExitCode.INCOMPATIBLE, "contribution"),
     aggregator_errors.WeightError: Outcome(ExitCode.USAGE, "weight"),
     aggregator_errors.OptionError: Outcome(
-        ExitCode.USAGE, "option", "poolctl merge --help lists the options of each method"
+        ExitCode.USAGE, "option", "'poolctl methods METHOD' explains the options"
     ),
     aggregator_errors.UnknownMethodError: Outcome(ExitCode.USAGE, "unknown_method"),
     aggregator_errors.RecipeError: Outcome(

@@ -115,7 +115,7 @@ def _digests_to_leave_out(
             } or {pool.version(address).digest} & set(entries)
         if len(matching) != 1:
             known = ", ".join(
-                entry.address or entry.file_name or entry.digest[:12]
+                f"{entry.digest[:12]} ({entry.address or entry.file_name})"
                 for entry in family.root.inputs
             )
             raise UsageError(

@@ -262,8 +262,7 @@ def open_egocentric(path: Path | str) -> EgocentricDataset:
 
 
 def check_clips(*datasets: EgocentricDataset) -> list[Finding]:
-    """Look for videos that cannot be read or come twice, frames that the gaze is not for, and
-    persons who do not train.
+    """Look for videos that are broken or come twice, gaze of other frames, and untrained persons.
 
     Containers say how many frames they hold; only reading them all would count them.
 

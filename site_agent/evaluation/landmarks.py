@@ -25,6 +25,7 @@ UInt8 = NDArray[np.uint8]
 Float64 = NDArray[np.float64]
 Corners = tuple[int, int, int, int]
 _MOST_THREADS = 8
+_GROUPS = landmark_schemes.PART_GROUPS
 
 
 def evaluate_landmarks(
@@ -93,13 +94,18 @@ def _model_parts(
     else:
         if not terms and len(known) != count and isinstance(landmarks, Path):
             terms = _trained_parts(landmarks)
+            # Names that a record has may mean other landmarks here, where numbers begin at 1.
+            shown = part_order.group_of_shape(predictor.initial_shape, known)
+            groups = {landmark_schemes.expand_parts([name], known)[0] for name in _GROUPS} - {()}
+            if shown and landmark_schemes.expand_parts(terms, known)[0] not in groups:
+                terms = (shown,)
         names, unknown = part_order.find_model_parts(known, predictor.initial_shape, terms)
         columns = list(range(count))
     if unknown:
         raise errors.EvaluationError(
             f"{place} has no landmarks that are called {', '.join(unknown[:6])}; expected names "
             f"({_shorten_names(known)}), ranges of numbers (36-47), or groups of iBUG's 68 "
-            f"({', '.join(landmark_schemes.PART_GROUPS)})"
+            f"({', '.join(_GROUPS)})"
         )
     if len(names) != len(columns):
         raise errors.EvaluationError(

@@ -9,8 +9,9 @@ import dlib
 import numpy as np
 import pytest
 
-from aggregators.formats import read_model
+from aggregators.formats import file_digest, read_model, write_model
 from aggregators.predictors import LandmarkPredictor, to_grey
+from site_agent.datasets.landmark_schemes import ibug_mean_face
 from site_agent.datasets.records import (
     FaceBox,
     FaceDataset,
@@ -32,6 +33,8 @@ from site_agent.evaluation.model_runs import EvaluationSettings, evaluate_model,
 from site_agent.evaluation.report import ScoredModel, short_names, write_report
 from site_agent.pictures.images import read_image
 from site_agent.training.ert import ErtSettings, train_ert
+from site_agent.training_record import SCHEMA, metadata_path
+from tests.aggregators.small_models import make_predictor
 
 
 class RoundingPredictor(LandmarkPredictor):
@@ -165,6 +168,25 @@ def test_a_model_of_some_landmarks_is_tested_on_them(
         evaluate_landmarks(result.model_path, test_faces, parts=["eyes", "chin"])
     with pytest.raises(EvaluationError, match=r"places 12 landmarks, and .* has 20"):
         evaluate_landmarks(result.model_path, test_faces, parts=["mouth"])
+
+
+@pytest.mark.parametrize(("prefix", "first"), [("", 0), ("", 1), ("p", 1)])
+def test_a_record_with_the_numbers_of_another_lab_names_the_same_landmarks(
+    prefix: str, first: int, test_faces: FaceDataset, tmp_path: Path
+) -> None:
+    eyes, model = np.arange(36, 48), tmp_path / "eyes.dat"
+    shape = (0.5 + ibug_mean_face()[eyes] / 300).astype(np.float32)
+    write_model(make_predictor(1, parts=12, initial_shape=shape), model)
+    parts = [str(number) for number in eyes]
+    record = {"schema": SCHEMA, "model_digest": file_digest(model), "settings": {"parts": parts}}
+    metadata_path(model).write_text(json.dumps(record))
+
+    def renamed(box: FaceBox) -> FaceBox:
+        named = {f"{prefix}{int(name) + first:02}": place for name, place in box.parts.items()}
+        return dataclasses.replace(box, parts=named)
+
+    scores = evaluate_landmarks(model, test_faces.with_boxes(renamed))
+    assert scores.names == tuple(f"{prefix}{number + first}" for number in eyes)
 
 
 def test_data_without_landmarks_are_refused(
