@@ -115,7 +115,7 @@ def test_boxes_with_other_edges_and_boxes_of_one_face_are_found(
     parts = numbered_parts((31, 21) + 18 * (face - face.min(axis=0)) / np.ptp(face, axis=0))
     faces = (FaceBox(*boxes[0], parts), *(FaceBox(*box) for box in boxes[1:]))
     dataset = dataset_of(tmp_path, AnnotatedImage(picture(tmp_path / "a.png"), faces))
-    findings = [(found.code, found.severity) for found in check_datasets([dataset])]
+    findings = [(one.code, one.severity) for one in check_datasets([dataset])]
     assert sorted(item for item in findings if item[0] != "no-parts") == sorted(codes)
 
 
