@@ -189,6 +189,8 @@ TRIALS_NAME = re.compile(r"(.+)[_\-.](trials|events|ttl)", re.IGNORECASE)
 _PARTICIPANT = re.compile(r"(?:^|[_\-/. ])sub-([0-9A-Za-z]+)")
 _SESSION = re.compile(r"(?:^|[_\-/. ])ses-([0-9A-Za-z]+)")
 _LONGEST_NAME = 120
+_OF_RESULTS = {"frames.csv", "session.json"}
+"""In each folder that ``poolctl blink`` wrote: its trace and its overlay are no recordings."""
 
 
 @dataclass(frozen=True)
@@ -231,22 +233,21 @@ def find_sessions(folder: Path, *, videos: bool, leave_out: Path | None = None) 
     content. ``NAME_trials.csv`` (also ``_events`` and ``_ttl``) holds the trials of the recording
     ``NAME``. Names such as ``sub-01_ses-2`` give participant and session.
 
-    Folders of images are left out with a remark. The folder `leave_out`, the study's own, is not
-    searched.
+    Folders of images, and recordings of the other kind, are left out with a remark. Results of
+    ``poolctl blink``, and the folder `leave_out`, the study's own, are not searched.
     """
     images: Counter[Path] = Counter()
-    recordings: list[Path] = []
+    found: dict[bool, list[Path]] = {True: [], False: []}  # videos, traces
     trials: dict[Path, Path] = {}
     others: list[Path] = []
     for path in _files(folder, leave_out):
         suffix, named = path.suffix.lower(), TRIALS_NAME.fullmatch(path.stem)
-        is_video = suffix in VIDEO_SUFFIXES
         if suffix in TRACE_SUFFIXES and named:
             trials[path.with_name(named[1])] = path
-        elif is_video and videos:
-            recordings.append(path)
-        elif suffix in TRACE_SUFFIXES and not videos and not path.stem.endswith("_truth"):
-            (recordings if looks_like_trace(path) else others).append(path)
+        elif suffix in VIDEO_SUFFIXES:
+            found[True].append(path)
+        elif suffix in TRACE_SUFFIXES and not path.stem.endswith("_truth"):
+            (found[False] if looks_like_trace(path) else others).append(path)
         elif suffix in IMAGE_SUFFIXES and path.parent != folder:
             images[path.parent] += 1
     remarks = [
@@ -255,9 +256,17 @@ def find_sessions(folder: Path, *, videos: bool, leave_out: Path | None = None) 
         for place, count in images.items()
         if videos and count >= _FEWEST_IMAGES
     ]
-    if others:
+    if others and not videos:
         names = ", ".join(path.name for path in others)
         remarks.append(f"not traces of eye aspect ratios, left out: {names}")
+    recordings = found[videos]
+    if recordings and (left_out := found[not videos]):
+        names = ", ".join(path.name for path in left_out)
+        remarks.append(
+            f"traces, left out as there are videos: {names}"
+            if videos
+            else f"videos, left out as there are traces (--landmarks chooses videos): {names}"
+        )
     sessions = []
     for path, name in zip(recordings, _names(folder, recordings), strict=True):
         relative = path.relative_to(folder).as_posix()
@@ -312,6 +321,9 @@ def _files(folder: Path, leave_out: Path | None) -> list[Path]:
     hidden = leave_out.resolve() if leave_out is not None else None
     for root, folders, names in os.walk(folder):
         here = Path(root)
+        if here != folder and _OF_RESULTS <= set(names):
+            folders.clear()
+            continue
         folders[:] = sorted(
             name for name in folders if not is_clutter(name) and (here / name).resolve() != hidden
         )

@@ -102,6 +102,9 @@ def test_a_folder_is_looked_through(tmp_path: Path) -> None:
         "deep/notes.txt": "the baby slept\n",
         ".hidden/a.mp4": "",
         "study/old/frames.csv": "timestamp_s,ear\n0,0.3\n",
+        "deep/out/frames.csv": "timestamp_s,ear\n0,0.3\n",
+        "deep/out/session.json": "{}",
+        "deep/out/overlay.mp4": "",
     }
     for name, text in files.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
@@ -109,7 +112,11 @@ def test_a_folder_is_looked_through(tmp_path: Path) -> None:
     traces = find_sessions(tmp_path, videos=False, leave_out=tmp_path / "study")
     assert [item.name for item in traces.sessions] == ["ear"]
     assert any("notes.txt" in remark for remark in traces.remarks)
-    [video] = find_sessions(tmp_path, videos=True).sessions
+    left_out = "videos, left out as there are traces (--landmarks chooses videos): "
+    assert f"{left_out}sub-01_ses-2_task-x.mp4" in traces.remarks
+    listed = find_sessions(tmp_path, videos=True, leave_out=tmp_path / "study")
+    assert listed.remarks == ("traces, left out as there are videos: ear.csv",)
+    [video] = listed.sessions
     assert (video.name, video.participant, video.number) == ("sub-01_ses-2_task-x", "01", 2)
     assert video.trials == tmp_path / "sub-01_ses-2_task-x_trials.csv"
 
