@@ -544,6 +544,9 @@ def _open(path: Path) -> "tuple[InputContainer, VideoStream]":
 
 def _describe(path: Path, container: "InputContainer", stream: "VideoStream") -> VideoInfo:
     duration_s = float(container.duration) / 1e6 if container.duration else None
+    if duration_s and "matroska" in container.format.name:
+        # Counted from 0 and not from the first frame, as in the parts of a recording.
+        duration_s -= origin_of(container, stream)
     rate = stream.average_rate or stream.guessed_rate
     if container.format.name in _UNTIMED:
         rate = stream.codec_context.framerate

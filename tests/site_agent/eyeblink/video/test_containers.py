@@ -336,6 +336,13 @@ def test_a_video_copied_in_part_gives_its_frames_and_says_so_first(
     assert "copy the file again" in reader.report.warnings[0]
 
 
+def test_a_later_part_of_a_recording_is_whole(tmp_path: Path) -> None:
+    write_video(tmp_path / "part2.mkv", [600 + number / 30.0 for number in range(60)])
+    frames, reader = read_video(tmp_path / "part2.mkv")
+    assert (len(frames), frames[0].timestamp_s, reader.report.warnings) == (60, 0.0, [])
+    assert reader.info.duration_s == pytest.approx(2.0, abs=0.04)
+
+
 def test_fields_behind_a_key_frame_that_is_silently_lost_are_not_judged(tmp_path: Path) -> None:
     path, levels = tmp_path / "interlaced.mp4", [60 + 2 * number for number in range(80)]
     write_interlaced(path, levels, codec="mpeg2video")
