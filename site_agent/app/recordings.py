@@ -361,6 +361,8 @@ def _facts(study: Study, recording: Recording) -> dict[str, Any]:
     with suppress(OSError, ValueError):
         path = study.looks / f"{recording.recording}.json"
         facts |= json.loads(path.read_text(encoding="utf-8"))
+        if facts["problem"] and Path(recording.video).stat().st_ctime > path.stat().st_mtime:
+            facts["problem"] = ""  # another file since
     return facts
 
 

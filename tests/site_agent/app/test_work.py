@@ -183,6 +183,20 @@ def test_a_moved_folder_is_asked_about_before_its_videos_are_added(tmp_path: Pat
         assert study.recordings()[0].video == str(after / "P1.mp4")
 
 
+def test_a_video_that_was_mended_is_no_longer_listed_as_unreadable(
+    tmp_path: Path, studies: Studies
+) -> None:
+    video = tmp_path / "P1.mp4"
+    video.write_text("no video")
+    study = studies.add(tmp_path, [video], {})
+    study.looks.mkdir(parents=True)
+    facts = study.looks / f"{study.recordings()[0].recording}.json"
+    facts.write_text('{"problem": "is no video"}')
+    assert [standing.state for standing in studies.standings(study, [])] == ["failed"]
+    os.utime(facts, (0, 0))  # the file has changed since
+    assert [standing.state for standing in studies.standings(study, [])] == ["new"]
+
+
 def test_a_copy_of_a_video_is_named(tmp_path: Path) -> None:
     videos = [tmp_path / name for name in ("P1.mp4", "P2.mp4", "P3.mp4")]
     for path, content in zip(videos, ("a", "b", "a"), strict=True):
