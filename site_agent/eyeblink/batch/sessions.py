@@ -321,7 +321,7 @@ def _files(folder: Path, leave_out: Path | None) -> list[Path]:
     hidden = leave_out.resolve() if leave_out is not None else None
     for root, folders, names in os.walk(folder):
         here = Path(root)
-        if here != folder and _OF_RESULTS <= set(names):
+        if here != folder and set(names) >= _OF_RESULTS:
             folders.clear()
             continue
         folders[:] = sorted(
