@@ -237,7 +237,7 @@ def find_sessions(folder: Path, *, videos: bool, leave_out: Path | None = None) 
     ``poolctl blink``, and the folder `leave_out`, the study's own, are not searched.
     """
     images: Counter[Path] = Counter()
-    found: dict[bool, list[Path]] = {True: [], False: []}  # videos, traces
+    by_kind: dict[bool, list[Path]] = {True: [], False: []}  # videos, traces
     trials: dict[Path, Path] = {}
     others: list[Path] = []
     for path in _files(folder, leave_out):
@@ -245,9 +245,9 @@ def find_sessions(folder: Path, *, videos: bool, leave_out: Path | None = None) 
         if suffix in TRACE_SUFFIXES and named:
             trials[path.with_name(named[1])] = path
         elif suffix in VIDEO_SUFFIXES:
-            found[True].append(path)
+            by_kind[True].append(path)
         elif suffix in TRACE_SUFFIXES and not path.stem.endswith("_truth"):
-            (found[False] if looks_like_trace(path) else others).append(path)
+            (by_kind[False] if looks_like_trace(path) else others).append(path)
         elif suffix in IMAGE_SUFFIXES and path.parent != folder:
             images[path.parent] += 1
     remarks = [
@@ -259,8 +259,8 @@ def find_sessions(folder: Path, *, videos: bool, leave_out: Path | None = None) 
     if others and not videos:
         names = ", ".join(path.name for path in others)
         remarks.append(f"not traces of eye aspect ratios, left out: {names}")
-    recordings = found[videos]
-    if recordings and (left_out := found[not videos]):
+    recordings = by_kind[videos]
+    if recordings and (left_out := by_kind[not videos]):
         names = ", ".join(path.name for path in left_out)
         remarks.append(
             f"traces, left out as there are videos: {names}"
