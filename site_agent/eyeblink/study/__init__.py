@@ -94,15 +94,16 @@ def write_study(
 
 
 def _write_models(path: Path, trials: StudyTrials) -> list[str]:
-    """Write the terms of mixed models; return why not where statsmodels is not installed."""
+    """Write the terms of mixed models; return why some or all are left out."""
     try:
         from site_agent.eyeblink.study.mixed_models import model_terms
-    except MissingExtraError as error:
+
+        terms, left_out = model_terms(trials)
+    except (MissingExtraError, ConditioningError) as error:
         return [f"no mixed models: {error}"]
-    terms = model_terms(trials)
     rows = [[getattr(term, column.name) for column in _MODEL_COLUMNS] for term in terms]
     write_table(path, _MODEL_COLUMNS, rows)
-    return []
+    return [*left_out]
 
 
 def _fit(

@@ -1,18 +1,17 @@
 """Mixed models and generalised estimating equations of the trials of a study.
 
 Trials of one animal, and of one session, resemble one another, so that they count for fewer in a
-model with effects of the animal. Linear models and estimating equations are those of
-statsmodels (extra ``[study]``). statsmodels has no generalised mixed model by likelihood, so that
-is here: Laplace's approximation, as lme4's ``glmer`` makes it (D. Bates, M. Maechler, B. Bolker and
-S. Walker, "Fitting linear mixed-effects models using lme4", Journal of Statistical Software 67,
-2015).
+model with effects of the animal. Estimating equations are those of statsmodels (extra ``[study]``).
+Mixed models are here, as lme4's ``lmer`` and ``glmer`` make them, by restricted likelihood and by
+Laplace's approximation (D. Bates, M. Maechler, B. Bolker and S. Walker, "Fitting linear
+mixed-effects models using lme4", Journal of Statistical Software 67, 2015): statsmodels has no
+logistic one by likelihood, and its linear one reports convergence far from the maximum.
 """
 
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from scipy.optimize import minimize
@@ -25,13 +24,14 @@ from site_agent.eyeblink.study.study_trials import StudyTrials
 
 try:
     import statsmodels.api as models
-    from statsmodels.regression.mixed_linear_model import VCSpec
     from statsmodels.tools.numdiff import approx_hess
 except ImportError as error:
     raise MissingExtraError("statsmodels", "study") from error
 
 
 _ROUNDING = 1e-18
+# Chances of 6 in a million: so rare or certain is a CR in no study that has seen both.
+_MOST_LOG_ODDS = 12.0
 
 
 @dataclass(frozen=True)
@@ -69,32 +69,85 @@ def fit_linear(
 
     `design`, shape (n, p): the columns of the coefficients; `varying`, shape (n, q): those of the
     effects that each animal has of its own. `session`: numbers of sessions, which have levels of
-    their own within the animal.
+    their own within the animal. Raises `ConditioningError` where no trial differs from the model.
     """
-    options: dict[str, Any] = {}
-    if session is not None:
-        by_animal = [session[animal == one] for one in np.unique(animal)]
-        matrices = [
-            (numbers[:, None] == np.unique(numbers)).astype(np.float64) for numbers in by_animal
-        ]
-        names = [[str(number) for number in np.unique(numbers)] for numbers in by_animal]
-        options["exog_vc"] = VCSpec(["session"], [names], [matrices])
-        order = np.argsort(animal, kind="stable")
-        y, design, varying, animal = y[order], design[order], varying[order], animal[order]
-    with warnings.catch_warnings():
-        # An animal effect of 0 lies at the edge of what is possible.
-        warnings.simplefilter("ignore")
-        model = models.MixedLM(y, design, groups=animal, exog_re=varying, **options)
-        fitted = model.fit(reml=True, method=["lbfgs", "bfgs", "powell"], gtol=1e-9)
-    p = design.shape[1]
+    deviance = RestrictedDeviance(y, design, animal, varying, session)
+    spreads = np.append(deviance.lower[0] == deviance.lower[1], [True] * (session is not None))
+    bounds = [(0.0, None) if spread else (None, None) for spread in spreads]
+    # The deviance may have more than one minimum where few animals are alike.
+    tried = [
+        minimize(deviance, spreads * start, method="L-BFGS-B", bounds=bounds)
+        for start in (0.1, 1.0, 5.0)
+    ]
+    best = min(tried, key=lambda optimum: float(optimum.fun))
+    options = {"xatol": 1e-7, "fatol": 1e-9, "maxiter": 2000}
+    best = minimize(deviance, best.x, method="Nelder-Mead", bounds=bounds, options=options)
+    if not math.isfinite(best.fun):
+        raise ConditioningError("nothing is left that its terms do not explain")
+    values, information, variance = deviance.solve(best.x)[:3]
+    factor, covariance = deviance.factor(best.x), variance * np.linalg.inv(information)
     return Fit(
-        np.asarray(fitted.fe_params),
-        np.asarray(fitted.cov_params())[:p, :p],
-        np.asarray(fitted.cov_re),
-        math.sqrt(float(fitted.scale)),
-        math.nan if session is None else math.sqrt(max(float(fitted.vcomp[0]), 0.0)),
-        float(fitted.llf),
+        values,
+        covariance.astype(np.float64),
+        variance * factor @ factor.T,
+        math.sqrt(variance),
+        math.nan if session is None else math.sqrt(variance) * float(best.x[-1]),
+        -float(best.fun) / 2.0,
     )
+
+
+class RestrictedDeviance:
+    """Minus twice the restricted log-likelihood of a linear mixed model.
+
+    Called with the lower triangle of the Cholesky factor of the animals' covariance, row by row,
+    and the SD of the sessions' levels if there are sessions; all by the SD of a trial, which has
+    its best value, as the coefficients do (Bates and others, section 3.4). The arguments are those
+    of `fit_linear`.
+    """
+
+    def __init__(
+        self, y: Float64, design: Float64, animal: Int64, varying: Float64, session: Int64 | None
+    ) -> None:
+        self.count, self.effects = design.shape[1], varying.shape[1]
+        self.spare = len(y) - self.count
+        self.lower = np.tril_indices(self.effects)
+        # Products of each animal's columns: of all trials, no more is needed.
+        self.products = []
+        for one in np.unique(animal):
+            trials = animal == one
+            columns = [varying[trials]]
+            if session is not None:
+                columns.append((session[trials, None] == np.unique(session[trials])) * 1.0)
+            everything = np.column_stack([*columns, design[trials], y[trials]])
+            self.products.append(everything.T @ everything)
+
+    def __call__(self, spreads: Float64) -> float:
+        _, information, variance, log_bends = self.solve(spreads)
+        if not variance > 0:
+            return math.inf
+        log_size = float(np.linalg.slogdet(information)[1])
+        of_trials = self.spare * (1.0 + math.log(2.0 * math.pi * variance))
+        return float(log_bends + log_size + of_trials)
+
+    def solve(self, spreads: Float64) -> tuple[Float64, Float64, float, float]:
+        """Return coefficients, their information, a trial's variance, and the effects' log size."""
+        effects, rest = self.effects, self.count + 1
+        left, log_bends = np.zeros((rest, rest)), 0.0
+        for products in self.products:
+            scale = np.eye(len(products) - rest) * spreads[-1]
+            scale[:effects, :effects] = self.factor(spreads)
+            size = len(scale)
+            bend = scale.T @ products[:size, :size] @ scale + np.eye(size)
+            shared = scale.T @ products[:size, size:]
+            left += products[size:, size:] - shared.T @ np.linalg.solve(bend, shared)
+            log_bends += float(np.linalg.slogdet(bend)[1])
+        information, towards = left[:-1, :-1], left[:-1, -1]
+        values = np.linalg.solve(information, towards)
+        return values, information, float(left[-1, -1] - towards @ values) / self.spare, log_bends
+
+    def factor(self, spreads: Float64) -> Float64:
+        """Return the Cholesky factor of the animals' covariance, shape (q, q), by a trial's SD."""
+        return _lower_triangle(spreads, self.effects)
 
 
 class LaplaceDeviance:
@@ -144,9 +197,7 @@ class LaplaceDeviance:
 
     def factor(self, parameters: Float64) -> Float64:
         """Return the Cholesky factor of the animals' covariance, shape (q, q)."""
-        factor = np.zeros((len(self.varying.T),) * 2)
-        factor[self.lower] = parameters[self.design.shape[1] :]
-        return factor
+        return _lower_triangle(parameters[self.design.shape[1] :], len(self.varying.T))
 
     def slopes(self, at: Float64) -> Float64:
         """Return the derivatives, by central differences of the fourth order."""
@@ -170,16 +221,28 @@ class LaplaceDeviance:
         return flat.reshape(-1, *values.shape[1:])
 
 
+def _lower_triangle(entries: Float64, size: int) -> Float64:
+    """Return a matrix with its lower triangle row by row; further entries are not read."""
+    matrix = np.zeros((size, size))
+    rows, columns = np.tril_indices(size)
+    matrix[rows, columns] = entries[: len(rows)]
+    return matrix
+
+
 def fit_binomial(
     hits: Float64, of: Float64, design: Float64, animal: Int64, varying: Float64
 ) -> Fit:
-    """Fit a logistic mixed model of counts by Laplace's approximation of the likelihood."""
+    """Fit a logistic mixed model of counts by Laplace's approximation of the likelihood.
+
+    Raises `ConditioningError` where no finite coefficients fit best.
+    """
     deviance, p = LaplaceDeviance(hits, of, design, animal, varying), design.shape[1]
     rate = np.clip(hits.sum() / of.sum(), 0.01, 0.99)
     start = np.zeros(p + len(deviance.lower[0]))
     start[0] = math.log(rate / (1.0 - rate))
     start[p:][deviance.lower[0] == deviance.lower[1]] = 0.5
     optimum = minimize(deviance, start, jac=deviance.slopes, method="BFGS", options={"gtol": 1e-5})
+    _require_finite(design @ optimum.x[:p])
     bend = deviance.bends(optimum.x) / 2.0
     factor = deviance.factor(optimum.x)
     return Fit(
@@ -191,28 +254,49 @@ def fit_binomial(
 
 
 def fit_estimating_equations(hits: Float64, of: Float64, design: Float64, animal: Int64) -> Fit:
-    """Fit logistic estimating equations: exchangeable trials, sandwich over the animals."""
+    """Fit logistic estimating equations: exchangeable trials, sandwich over the animals.
+
+    Raises `ConditioningError` where no finite coefficients fit best.
+    """
     trial_row = np.repeat(np.arange(len(hits)), of.astype(np.int64))
     starts = np.concatenate([[0], np.cumsum(of)[:-1]]).astype(np.int64)
     y = (np.arange(len(trial_row)) - starts[trial_row] < hits[trial_row]).astype(np.float64)
-    fitted = models.GEE(
-        y,
-        design[trial_row],
-        groups=animal[trial_row],
-        family=models.families.Binomial(),
-        cov_struct=models.cov_struct.Exchangeable(),
-    ).fit()
+    with warnings.catch_warnings():
+        # Of separation, which is looked for below.
+        warnings.simplefilter("ignore")
+        fitted = models.GEE(
+            y,
+            design[trial_row],
+            groups=animal[trial_row],
+            family=models.families.Binomial(),
+            cov_struct=models.cov_struct.Exchangeable(),
+        ).fit()
+    _require_finite(design @ np.asarray(fitted.params))
     return Fit(np.asarray(fitted.params), np.asarray(fitted.cov_params()), np.zeros((0, 0)))
 
 
-def model_terms(trials: StudyTrials) -> tuple[Term, ...]:
-    """Fit all models; sessions are counted from the first, coefficients are per session."""
+def _require_finite(log_odds: Float64) -> None:
+    """Refuse coefficients that grow without end; their errors would look small."""
+    if not np.abs(log_odds).max() < _MOST_LOG_ODDS:
+        raise ConditioningError(
+            "all trials of a group or session have CRs, or none have, so that no finite log odds "
+            "fit best; compare the shares of trials with CRs"
+        )
+
+
+def model_terms(trials: StudyTrials) -> tuple[tuple[Term, ...], tuple[str, ...]]:
+    """Fit all models; return their terms, and why models are left out.
+
+    Sessions are counted from the first, and coefficients are per session.
+    """
     animals = len(np.unique(trials.participant))
     if not trials.can_be_modelled:
         raise ConditioningError(
             f"mixed models need three participants and two sessions, found {animals} participants"
         )
     design, names = _design(trials)
+    if np.linalg.matrix_rank(design) < len(names):
+        raise ConditioningError("mixed models need two sessions of each group")
     varying = design[:, :2]
     labels = np.column_stack([trials.participant, trials.session, design[:, 2:]])
     cells = np.unique(labels, axis=0, return_inverse=True)[1].ravel()
@@ -220,22 +304,25 @@ def model_terms(trials: StudyTrials) -> tuple[Term, ...]:
     hits = np.bincount(cells, weights=trials.cr).astype(np.float64)
     of = np.bincount(cells).astype(np.float64)
     animal, known = trials.participant, np.isfinite(trials.amplitude)
-    fits = {
-        "amplitude, linear mixed (FEC)": fit_linear(
+    fits: dict[str, Callable[[], Fit]] = {
+        "amplitude, linear mixed (FEC)": lambda: fit_linear(
             trials.amplitude[known], design[known], animal[known], varying[known], cells[known]
         ),
-        "CR, logistic mixed (log odds)": fit_binomial(
+        "CR, logistic mixed (log odds)": lambda: fit_binomial(
             hits, of, design[first], animal[first], varying[first]
         ),
-        "CR, estimating equations (log odds)": fit_estimating_equations(
+        "CR, estimating equations (log odds)": lambda: fit_estimating_equations(
             hits, of, design[first], animal[first]
         ),
     }
-    return tuple(
-        replace(term, n_trials=len(trials.cr), n_participants=animals)
-        for model, fit in fits.items()
-        for term in terms_of(model, names, fit)
-    )
+    terms, left_out = [], []
+    for model, fit in fits.items():
+        try:
+            terms += terms_of(model, names, fit())
+        except ConditioningError as error:
+            left_out.append(f"no model {model}: {error}")
+    counted = [replace(term, n_trials=len(trials.cr), n_participants=animals) for term in terms]
+    return tuple(counted), tuple(left_out)
 
 
 def _design(trials: StudyTrials) -> tuple[Float64, list[str]]:

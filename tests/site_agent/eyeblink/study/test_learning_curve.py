@@ -1,11 +1,13 @@
 """Learning over sessions and participants, and mixed models against lme4 and glmmTMB."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from statsmodels.regression.mixed_linear_model import MixedLM, VCSpec
 
 from site_agent.errors import ConditioningError
 from site_agent.eyeblink.study.learning_curve import (
@@ -266,7 +268,9 @@ def drawn_trials(animals: int) -> StudyTrials:
 
 
 def test_learning_and_its_spread_over_animals_are_found() -> None:
-    terms = {(term.model.split(",")[0], term.term): term for term in model_terms(drawn_trials(12))}
+    fitted, left_out = model_terms(drawn_trials(12))
+    assert not left_out
+    terms = {(term.model.split(",")[0], term.term): term for term in fitted}
     for model in ("amplitude", "CR"):
         assert terms[model, "session"].low > 0
         assert (
@@ -277,6 +281,44 @@ def test_learning_and_its_spread_over_animals_are_found() -> None:
     assert terms["amplitude", "SD of trial"].estimate == pytest.approx(0.17, abs=0.03)
     with pytest.raises(ConditioningError, match="found 2"):
         model_terms(drawn_trials(2))
+
+
+@pytest.mark.filterwarnings("ignore::statsmodels.tools.sm_exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("seed", [5, 12, 13])
+def test_the_linear_model_is_at_its_maximum(seed: int) -> None:
+    """lbfgs of statsmodels ends at 68.8, 290.5 and infinity for these, as converged."""
+    rng = np.random.default_rng(seed)
+    sizes = (int(rng.integers(3, 8)), int(rng.integers(2, 6)), int(rng.integers(3, 20)))
+    animal, session, _ = (grid.ravel() for grid in np.meshgrid(*map(range, sizes), indexing="ij"))
+    levels = [0.0, 0.1, 0.3][seed % 3] * rng.normal(size=sizes[0])
+    y = 0.1 * session + levels[animal] + rng.normal(0.0, 0.1, len(animal))
+    design, cells = np.column_stack([np.ones(len(y)), session]), animal * 100 + session
+    groups = [cells[animal == one] for one in range(sizes[0])]
+    names = [[str(cell) for cell in np.unique(group)] for group in groups]
+    members = [(group[:, None] == np.unique(group)) * 1.0 for group in groups]
+    model = MixedLM(
+        y, design, animal, exog_re=design, exog_vc=VCSpec(["session"], [names], [members])
+    )
+    expected = model.fit(reml=True, method="powell")
+    fit = fit_linear(y, design, animal, design, cells)
+    assert -1e-4 < fit.log_likelihood - expected.llf < 0.1
+    assert fit.values == pytest.approx(np.asarray(expected.fe_params), abs=1e-6)
+
+
+def test_a_model_without_finite_coefficients_is_left_out() -> None:
+    trials = drawn_trials(6)
+    none = replace(trials, cr=np.where(np.array(trials.group) == "control", 0.0, trials.cr))
+    terms, left_out = model_terms(none)
+    assert {term.model for term in terms} == {"amplitude, linear mixed (FEC)"}
+    assert [sentence.split(":")[0] for sentence in left_out] == [
+        "no model CR, logistic mixed (log odds)",
+        "no model CR, estimating equations (log odds)",
+    ]
+    assert "all trials of a group or session have CRs, or none have" in left_out[0]
+    last = np.array(trials.group) == "lesion"
+    once = replace(trials, session=np.where(last, 5.0, trials.session))
+    with pytest.raises(ConditioningError, match="two sessions of each group"):
+        model_terms(once)
 
 
 def test_models_of_animals_that_are_all_alike_have_no_p_value() -> None:
