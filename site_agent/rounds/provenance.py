@@ -179,10 +179,10 @@ class Provenance:
 
     def _check_new(self, digest: str, name: str, addresses: Collection[str]) -> list[str]:
         """Return the problems of a model without a recipe, unless it is a network of a seed."""
-        from site_agent.networks.modules import problem_of_new
-
         problem = ""
         if addresses and self._version(next(iter(addresses)), digest).kind == "network":
+            from site_agent.networks.modules import problem_of_new
+
             self._progress(None, f"making {name} again from its seed")
             # Equal bytes need no signature.
             path = self._fetch(digest, is_result=True)

@@ -271,6 +271,8 @@ def fit_estimating_equations(hits: Float64, of: Float64, design: Float64, animal
             family=models.families.Binomial(),
             cov_struct=models.cov_struct.Exchangeable(),
         ).fit()
+    if not fitted.converged:
+        raise ConditioningError("their solution does not converge")
     _require_finite(design @ np.asarray(fitted.params))
     return Fit(np.asarray(fitted.params), np.asarray(fitted.cov_params()), np.zeros((0, 0)))
 
