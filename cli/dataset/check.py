@@ -4,7 +4,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any
 
-from cli.frame.errors import UsageError, VerificationError
+from cli.frame.errors import VerificationError
 from cli.frame.existing_files import refuse_inputs
 from cli.frame.options import Argument, Option, ReportOption, command, single
 from cli.frame.output import Invocation, Reply, TableText
@@ -113,8 +113,6 @@ def preview(
     Further pages are called NAME-2.png and so on. Ignored boxes are red.
     """
     output = output or Path(f"{datasets[0].stem}.png")
-    if data_options.holds_gaze(datasets):
-        raise UsageError(f"{datasets[0]}: is gaze data, expected annotated faces")
     faces = data_options.read_joined_faces(datasets, data_options.reading_from(images))
     inputs = [*datasets, *(image.path for image in faces.images)]
     refuse_inputs(sheet_paths(faces, output), inputs, "--output")

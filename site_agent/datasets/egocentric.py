@@ -131,10 +131,11 @@ class EgocentricDataset:
 
     @property
     def digest(self) -> str:
-        """SHA-256 of names, splits and gaze; the pictures are not read."""
+        """SHA-256 of names, splits, gaze and the videos' sizes in bytes; no picture is read."""
         digest = hashlib.sha256()
         for clip in self.clips:
-            digest.update(f"{clip.name}|{clip.person}|{clip.split}|".encode())
+            size = clip.path.stat().st_size if clip.path.is_file() else 0
+            digest.update(f"{clip.name}|{clip.person}|{clip.split}|{size}|".encode())
             digest.update(np.ascontiguousarray(clip.gaze).tobytes() + clip.kind.tobytes())
         return digest.hexdigest()
 

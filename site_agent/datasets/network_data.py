@@ -13,6 +13,8 @@ NetworkData = GazeDataset | EgocentricDataset
 
 def open_network_data(path: Path) -> NetworkData:
     """Open a folder of gaze data or of egocentric clips."""
+    if not path.exists():
+        raise InvalidInputError(f"{path}: no such folder; expected gaze data or egocentric clips")
     return open_egocentric(path) if is_egocentric(path) else open_gaze(path)
 
 

@@ -184,6 +184,12 @@ def test_each_kind_of_data_is_named(tmp_path: Path, poolctl: Run) -> None:
     write_clips(tmp_path / "clips", ClipSettings(persons=1, videos=2, seconds=1.5))
     shown = poolctl("dataset", "check", tmp_path / "clips")
     assert "clips (generic), 2 videos of 1 person" in shown.out
+    for command in (("split", "--test-share=0.5"), ("convert", "-o", tmp_path / "faces.xml")):
+        poolctl("dataset", command[0], tmp_path / "clips", *command[1:], "--json").fails(
+            2, "is gaze data, or clips; expected annotated faces"
+        )
+    missing = ("federated", "simulate", tmp_path / "no", "--method=fedavg", "--rounds=1")
+    poolctl(*missing, "-o", tmp_path / "run", "--json").fails(2, "no such folder")
     (tmp_path / "clips/videos/P01-00.mp4").write_bytes(b"no video")
     poolctl("dataset", "check", tmp_path / "clips", "--json").fails(5, "P01-00")
     poolctl(

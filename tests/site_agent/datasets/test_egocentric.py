@@ -144,6 +144,7 @@ def test_the_truth_is_that_of_its_frame_in_any_order(tmp_path: Path) -> None:
 def test_videos_that_come_twice_are_found(tmp_path: Path) -> None:
     write_clips(tmp_path / "clips", SETTINGS)
     whole = open_egocentric(tmp_path / "clips")
+    digest = whole.digest
     assert check_clips(whole) == []
     shutil.copytree(tmp_path / "clips", tmp_path / "test")
     shared = check_clips(whole, open_egocentric(tmp_path / "test"))
@@ -155,6 +156,7 @@ def test_videos_that_come_twice_are_found(tmp_path: Path) -> None:
         [finding] = check_clips(whole)
         assert finding.severity == severity
         assert f"is the same video as {first.name} (P01, train)" in finding.text
+        assert whole.digest != digest, "of other pictures under the same names"
         copied.path.write_bytes(kept)
 
 
