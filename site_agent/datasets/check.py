@@ -4,6 +4,7 @@ import hashlib
 import io
 import math
 import warnings
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -130,6 +131,12 @@ def _dataset_findings(dataset: FaceDataset) -> Iterator[Finding]:
     if not boxes:
         text = "has no face box besides ignored ones: nothing to train on or to evaluate"
         yield Finding("error", "no-boxes", place, 0, text)
+    labels = Counter(box.label or "no label" for _, box in boxes)
+    if len(labels) > 1:
+        kinds = ", ".join(f"{label} ({count})" for label, count in sorted(labels.items()))
+        text = f"has boxes with the labels {kinds}, and all count as faces; leave out those of "
+        text += "other things (ignore='1'); of orientations, by_label trains a detector for each"
+        yield Finding("warning", "several-labels", place, 0, text)
     names = part_names(dataset)
     with_all = max((len(box.parts) for _, box in boxes), default=0)
     for image, box in boxes:
@@ -290,7 +297,8 @@ def _box_findings(
         text = f"the box {box.corners} reaches outside the image of {width} x {height} pixels"
         yield _finding("warning", "box-crosses-edge", dataset, image, text, box=box)
     is_cut = box.left <= 0 or box.top <= 0 or box.right >= width - 1 or box.bottom >= height - 1
-    if _has_corners(box) or (not is_cut and _is_elsewhere(box)):
+    in_shares = bool(box.parts) and min(box.width, box.height) == 1
+    if in_shares or _has_corners(box) or (not is_cut and _is_elsewhere(box)):
         text = (
             f"the parts lie beyond the box {box.corners}, or are far larger or smaller than it: "
             "are both in pixels of this picture, and is the box left, top, width, height?"

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -98,18 +99,23 @@ def test_landmarks_that_are_not_of_their_box_stop_training(
     assert off == ["error"] * is_named
 
 
+_LABELS = [("several-labels", "warning")]
+
+
 @pytest.mark.parametrize(
     ("boxes", "codes"),
     [
         ([(30, 20, 20, 20)], []),
+        ([(0, 0, 1, 1)], [("parts-off-box", "error")]),
         ([(30, 20, 50, 40)], [("parts-off-box", "error"), ("box-crosses-edge", "warning")]),
         ([(30, 20, 20, 20), (31, 20, 20, 20)], [("repeated-face", "warning")]),
         ([(30, 20, 20, 20), (44, 20, 20, 20)], []),
+        ([(30, 20, 20, 20), (44, 20, 20, 20, {}, False, False, False, False, "toy")], _LABELS),
     ],
-    ids=["a size", "edges in place of a size", "of two persons", "neighbours"],
+    ids=["a size", "shares", "edges for a size", "of two persons", "neighbours", "another thing"],
 )
 def test_boxes_with_other_edges_and_boxes_of_one_face_are_found(
-    tmp_path: Path, boxes: list[tuple[int, ...]], codes: list[tuple[str, str]]
+    tmp_path: Path, boxes: list[tuple[Any, ...]], codes: list[tuple[str, str]]
 ) -> None:
     face = ibug_mean_face()
     parts = numbered_parts((31, 21) + 18 * (face - face.min(axis=0)) / np.ptp(face, axis=0))
