@@ -98,10 +98,16 @@ def check_datasets(
         dataset_findings += _order_findings(dataset)
         if number:
             dataset_findings += _scheme_findings(dataset, datasets[0])
+        near_corner: list[bool] = []
         for image in dataset.images:
             progress(count / total, f"checking {image.path.name}")
-            dataset_findings += _image_findings(dataset, image, number, seen)
+            dataset_findings += _image_findings(dataset, image, number, seen, near_corner)
             count += 1
+        if len(near_corner) >= _FEWEST_NEAR_CORNER and all(near_corner):
+            text = "all faces are in the upper left quarter of their pictures: were they annotated "
+            text += "on smaller versions of them, or are the numbers not pixels?"
+            place = _place(dataset)
+            dataset_findings.append(Finding("warning", "near-corner", place, 0, text))
         findings += sorted(dataset_findings, key=lambda finding: finding.line)
     progress(1.0, "checked")
     return findings
@@ -194,6 +200,7 @@ def _image_findings(
     image: AnnotatedImage,
     number: int,
     seen: dict[str, tuple[int, AnnotatedImage]],
+    near_corner: list[bool],
 ) -> Iterator[Finding]:
     opened = _open(image.path)
     if isinstance(opened, tuple):
@@ -235,6 +242,8 @@ def _image_findings(
         )
         yield _finding("error", "size-differs", dataset, image, text)
     boxes = [box for box in image.boxes if not box.ignore]
+    ends = [(2 * box.right < real[0], 2 * box.bottom < real[1]) for box in boxes]
+    near_corner += map(all, ends)
     for count, box in enumerate(boxes):
         yield from _box_findings(dataset, image, box, real)
         if other := next((one for one in boxes[:count] if _overlap(one, box) > _SAME_FACE), None):
@@ -254,6 +263,7 @@ def _overlap(one: FaceBox, other: FaceBox) -> float:
     return shared / (one.width * one.height + other.width * other.height - shared)
 
 
+_FEWEST_NEAR_CORNER = 10
 _UPRIGHT_HINT = "'poolctl dataset convert --upright' turns the pictures themselves"
 
 

@@ -99,6 +99,19 @@ def test_landmarks_that_are_not_of_their_box_stop_training(
     assert off == ["error"] * is_named
 
 
+@pytest.mark.parametrize("share", [0.5, 1.0])
+def test_faces_annotated_on_smaller_pictures_are_told(tmp_path: Path, share: float) -> None:
+    def scaled(box: FaceBox) -> FaceBox:
+        places = {name: (x * share, y * share) for name, (x, y) in box.parts.items()}
+        sides = (int(side * share) for side in (box.left, box.top, box.width, box.height))
+        return FaceBox(*sides, places)
+
+    findings = check_datasets([faces_in(tmp_path, 10).with_boxes(scaled)])
+    assert [one.code for one in findings if one.code == "near-corner"] == ["near-corner"] * (
+        share == 0.5
+    )
+
+
 _LABELS = [("several-labels", "warning")]
 
 
