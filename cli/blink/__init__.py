@@ -121,8 +121,9 @@ def _reply(invocation: Invocation, session: BlinkSession, folder: Path) -> Reply
 def _verdict(session: BlinkSession) -> str:
     if not session.calibrated:
         return "How often the person blinked is not known: see the warning."
-    text = f"{count_words(session.blinks, 'blink')}, {_rate(session.blinks_per_minute)}"
     conditioning = session.conditioning
+    among = "" if conditioning is None else " with those of the trials"
+    text = f"{count_words(session.blinks, 'blink')}{among}, {_rate(session.blinks_per_minute)}"
     if conditioning is not None:
         text += f"; {_responses(conditioning)}"
     if session.damaged_frames:
