@@ -59,7 +59,13 @@ class DatabaseOptions:
             raise UsageError(
                 "--data names a pool on SQLite, --database-url one on PostgreSQL; give only one"
             )
-        return read_settings(data_folder=self.data, database_url=self.database_url or None)
+        settings = read_settings(data_folder=self.data, database_url=self.database_url or None)
+        if self.data is not None and settings.uses_postgresql and settings.database_file.exists():
+            raise UsageError(
+                f"--data has a pool on SQLite, but environment or file name the database "
+                f"{settings.database_place}; give only one (unset POOL_SERVER_CONFIG)"
+            )
+        return settings
 
     def settings_of_pool(self) -> "PoolSettings":
         """Return the settings of a pool that should be there."""

@@ -21,6 +21,7 @@ from pool_server import evaluations
 from pool_server.activity import audit, events
 from pool_server.database.engine import Database, write_with_retry
 from pool_server.database.schema import SchemaChange, require_served_schema, upgrade_database
+from pool_server.errors import StartError
 from pool_server.http import metrics, middleware, rate_limits, session
 from pool_server.http.error_responses import USUAL_RESPONSES, install_error_handlers
 from pool_server.http.paths import API_PREFIX
@@ -188,11 +189,24 @@ def create_first_admin(settings: PoolSettings) -> str | None:
 def set_up_database(settings: PoolSettings) -> tuple[SchemaChange, str | None]:
     """Bring the schema up to date, and give an empty pool its first admin token.
 
-    Its secret is returned, to be shown this once; None when the pool was set up before.
+    Its secret is returned, to be shown this once; None when the pool was set up before. Files
+    without any record are of a restore that was interrupted, or of a database that is lost: raises
+    `StartError`, because a new pool would let `poolctl admin gc` remove them.
     """
     change = upgrade_database(settings)
     database = Database.open(settings)
     try:
+        with database.read() as session:
+            is_new = not sites.find_sites(session)
+        stray = next(open_storage(settings).published_digests(), None) if is_new else None
+        if stray is not None:
+            raise StartError(
+                f"the database {settings.database_place} has no pool, but the storage has files "
+                f"of one, among them {stray}",
+                code="pool_not_empty",
+                hint="If `poolctl admin restore` was interrupted, run it again. If the database "
+                "was lost, put it back, or restore a backup into an empty folder or bucket.",
+            )
         return change, write_with_retry(database, tokens.create_first_admin)
     finally:
         database.close()

@@ -31,6 +31,8 @@ from pool_server.errors import (
     WriteConflictError,
 )
 from pool_server.settings import PoolSettings
+from pool_server.storage import open_storage
+from tests.pool_server.model_files import sha256
 from tests.pool_server.pool_driver import at_once
 from tests.pool_server.postgres_server import PostgresServer, postgres_server
 
@@ -43,8 +45,8 @@ def sqlite_settings(tmp_path: Path) -> PoolSettings:
 
 
 @pytest.fixture
-def postgres_settings(postgres: PostgresServer) -> PoolSettings:
-    return PoolSettings(database_url=postgres.make_database(), port=0)
+def postgres_settings(postgres: PostgresServer, tmp_path: Path) -> PoolSettings:
+    return PoolSettings(data_folder=tmp_path, database_url=postgres.make_database(), port=0)
 
 
 @pytest.fixture(params=BOTH)
@@ -283,7 +285,13 @@ def test_the_database_itself_keeps_the_audit(settings: PoolSettings, act: str) -
     database.close()
 
 
-def test_the_first_admin_is_made_once(settings: PoolSettings) -> None:
+def test_the_first_admin_is_made_once(settings: PoolSettings, tmp_path: Path) -> None:
+    (tmp_path / "left").write_bytes(b"of an interrupted restore")
+    storage, digest = open_storage(settings), sha256(b"of an interrupted restore")
+    storage.store(tmp_path / "left", digest)
+    with pytest.raises(StartError, match=f"has no pool, but the storage has files .*{digest}"):
+        create_first_admin(settings)
+    storage.remove_content(digest)
     secret = create_first_admin(settings)
     assert secret is not None
     assert secret.startswith("pool_")

@@ -46,6 +46,8 @@ def test_data_means_the_database_that_serve_takes(
     served = poolctl("serve", "--check", "--data", tmp_path / "pool", "--json").data["database"]
     assert served.startswith("postgresql://")
     assert poolctl(*command, "--data", tmp_path / "pool", "--json").data["database"] == served
+    (tmp_path / "pool.sqlite3").touch()
+    poolctl(*command, "--data", tmp_path).fails(2, "give only one")
 
 
 @pytest.mark.postgres
