@@ -252,7 +252,10 @@ def serve(
     settings = read_settings(**options, log_level=log_level, log_requests=log_requests or None)
     if show_login:
         link = admin_login_link(settings, local_url(settings, settings.port))
-        invocation.note("it logs in once, within 24 hours; its pages make further tokens")
+        invocation.note(
+            f"it logs in once, within 24 hours, at the server of port {settings.port} (--port); "
+            "its pages make further tokens"
+        )
         return Reply({"login_link": link}, link, [link])
     set_up_logging(settings)
 
@@ -291,10 +294,10 @@ def _note_addresses(
 
     if remark := clear_text_remark(settings):
         invocation.warn(remark)
+    port = urlsplit(address).port
     if is_this_machine(settings.host):
         invocation.note("others reach it behind a proxy here, or with --host 0.0.0.0")
     else:
-        port = urlsplit(address).port
         invocation.note(f"other machines reach it by this one's name or address, port {port}")
     if "#" in address:
         invocation.note(
@@ -305,7 +308,7 @@ def _note_addresses(
         invocation.note(f"log in from another window: poolctl auth login {shlex.quote(address)}")
     elif not settings.uses_postgresql:
         folder = shlex.quote(str(settings.data_folder))
-        invocation.note(f"log in: poolctl serve --show-login --data {folder}")
+        invocation.note(f"log in: poolctl serve --show-login --data {folder} --port {port}")
         invocation.note(f"a new admin token: poolctl admin recover --data {folder}")
 
 

@@ -357,7 +357,7 @@ def day(moment: datetime | None) -> str:
 def _token_state(token: TokenResponse) -> str:
     if token.revoked_at is not None:
         return f"revoked {day(token.revoked_at)}"
-    return f"until {day(token.expires_at)}" if token.expires_at else "valid"
+    return token.refused or (f"until {day(token.expires_at)}" if token.expires_at else "valid")
 
 
 def _invitation_state(invitation: InvitationResponse) -> str:
@@ -365,4 +365,4 @@ def _invitation_state(invitation: InvitationResponse) -> str:
         return f"used {day(invitation.used_at)} by {invitation.used_by}"
     if invitation.revoked_at is not None:
         return f"revoked {day(invitation.revoked_at)}"
-    return f"until {day(invitation.expires_at)}"
+    return invitation.refused or f"until {day(invitation.expires_at)}"

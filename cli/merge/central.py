@@ -109,7 +109,8 @@ def note_unsigned(invocation: Invocation, pool: PoolClient, made: ModelVersionRe
         )
     elif made.state == "draft":
         invocation.note(
-            f"only your site and curators see {address} until: poolctl models publish {address}"
+            f"only your site and curators see {address} until you, or where the pool is curated a "
+            f"curator of the pool, publish it: poolctl models publish {address}"
         )
 
 

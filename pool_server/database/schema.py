@@ -123,7 +123,9 @@ def require_served_schema(settings: PoolSettings) -> None:
             f"{'is empty' if revision is None else f'has schema {revision}'}; "
             f"this version of poolctl works with schema {newest_revision()}",
             code="schema_older",
-            hint="Run `poolctl db upgrade` with the same settings.",
+            hint="Run `poolctl db upgrade` with the same settings."
+            if revision or settings.uses_postgresql
+            else "Name the data folder of a pool; `poolctl serve` makes a new one.",
         )
     with usable_engine(settings) as engine, engine.connect() as connection:
         refuse_unknown_schema(connection, settings)
@@ -271,6 +273,15 @@ def usable_engine(settings: PoolSettings) -> Iterator[Engine]:
 
 def refuse_unknown_revision(revision: str, place: object) -> None:
     """Raise `StartError` for a revision that this program does not know."""
+    oldest = min(known_revisions())
+    if revision < oldest:
+        raise StartError(
+            f"{place} has schema {revision}, older than {oldest}, the first that this version of "
+            "poolctl upgrades",
+            code="schema_older",
+            hint="Upgrade by the releases in between, one after the other; the database was left "
+            "as it is.",
+        )
     if revision not in known_revisions():
         raise StartError(
             f"{place} has schema {revision}, which this version of poolctl does "

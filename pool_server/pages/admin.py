@@ -11,7 +11,7 @@ from pool_server.errors import MissingError, PoolError, RefusedError
 from pool_server.http.session import ProcessReadiness, Readiness
 from pool_server.pages import model, pool_api, showing
 from pool_server.pages.signing import find_unsigned
-from pool_server.pages.visitor import Anyone, Visitor, own_path, pinned_address
+from pool_server.pages.visitor import Anyone, Visitor, local_remark, own_path, pinned_address
 from pool_server.wire.activity import AuditPage
 from pool_server.wire.merges import MergeJobPage
 from pool_server.wire.models import ModelPage
@@ -280,7 +280,8 @@ async def invite(request: Request, visitor: Anyone) -> Response:
         secret=f"{address}/login?invitation={invitation.secret}" + (pin and f"#{pin}"),
         explanation=f"Send this link to the person, who becomes {invitation.role} of "
         f"{invitation.site}. It works once, until {invitation.expires_at:%Y-%m-%d}. On the command "
-        f"line: `poolctl auth login {pinned_address(request)} --name NAME`.",
+        f"line: `poolctl auth login {pinned_address(request)} --name NAME`."
+        + local_remark(request),
         next="/admin/people",
     )
 
@@ -348,7 +349,7 @@ async def create_token(request: Request, visitor: Anyone) -> Response:
         what="the token",
         secret=token.secret,
         explanation="On the machine where it is used: "
-        f"`poolctl auth login {pinned_address(request)}`.",
+        f"`poolctl auth login {pinned_address(request)}`." + local_remark(request),
         next="/admin/tokens",
     )
 

@@ -12,7 +12,7 @@ from pool_server.errors import ServerStoppingError
 from pool_server.http.identity import SignedIn, needs
 from pool_server.http.metrics import CONTENT_TYPE
 from pool_server.http.paths import API_PREFIX
-from pool_server.http.session import Parts, ProcessReadiness, ProcessTraffic
+from pool_server.http.session import Parts, ProcessReadiness, ProcessTraffic, server_parts
 from pool_server.pages import (
     admin,
     catalogue,
@@ -106,13 +106,16 @@ async def first_page(request: Request, visitor: Anyone) -> Response:
         address = pinned_address(request)
         return await show(visitor, "landing.html", address=address)
     api, site = visitor.api, visitor.member.site
-    rounds, listing, events = await asyncio.gather(
+    # Where a pool is curated, its curators see the drafts of all sites.
+    drafts_of = {} if server_parts(request).settings.curated else {"site": site}
+    rounds, listing, waiting, events = await asyncio.gather(
         asking(api.get(RoundPage, "/rounds", state="open", limit=MOST_ROUNDS)),
         asking(api.get(ModelPage, "/models", site=site, state="any", limit=MOST_MODELS)),
+        asking(api.get(ModelPage, "/models", state="waiting", limit=MOST_MODELS, **drafts_of)),
         asking(api.get(EventPage, "/events", newest=True, limit=MOST_EVENTS)),
     )
     models = listing.items if listing else []
-    drafts = [version for version in models if version.state in {"draft", "quarantined"}]
+    drafts = waiting.items if waiting else []
     is_new = len(models) < FEW_MODELS and not any(version.has_recipe for version in models)
     sites = None
     if is_new and visitor.member.is_admin:

@@ -22,6 +22,7 @@ from pool_server.http.rate_limits import client_address
 from pool_server.http.session import Parts, ServerParts, server_parts
 from pool_server.pages.pool_api import PoolApi
 from pool_server.people import browser_sessions
+from pool_server.settings import is_this_machine
 from pool_server.tls import pin_of
 from pool_server.wire.people import Role
 
@@ -218,6 +219,12 @@ def own_address(request: Request) -> str:
 def pinned_address(request: Request) -> str:
     """Return the address for `poolctl auth login`, which pins the certificate of this pool."""
     return own_address(request) + pin_of(server_parts(request).settings)
+
+
+def local_remark(request: Request) -> str:
+    """Return a remark on an address that leads other machines to themselves; else nothing."""
+    host = request.url.hostname or ""
+    return f" Elsewhere, this machine's name replaces {host}." if is_this_machine(host) else ""
 
 
 def own_path(address: str) -> str:

@@ -31,7 +31,9 @@ router = APIRouter(prefix="/invitations", tags=["users"])
 def list_invitations(caller: SiteAdmin, session: ReadingSession) -> people.InvitationList:
     """Return the invitations to your own site, newest first; admins of the pool get all."""
     invitations = session.scalars(_invitations_for(caller))
-    return people.InvitationList(items=[describe_invitation(entry) for entry in invitations])
+    return people.InvitationList(
+        items=[describe_invitation(session, entry) for entry in invitations]
+    )
 
 
 @router.post("", status_code=201, dependencies=[needs("admin")], summary="Invite somebody")
@@ -75,7 +77,7 @@ def invite(
         role=invitation.role,
         pool_wide=invitation.pool_wide,
     )
-    described = describe_invitation(invitation).model_dump()
+    described = describe_invitation(session, invitation).model_dump()
     return people.InvitationCreatedResponse(**described, secret=secret)
 
 
@@ -165,13 +167,16 @@ def revoke_invitation(
         record_act(session, caller, "invitation.revoke", site, invitation_id=invitation.id)
 
 
-def describe_invitation(invitation: InvitationRecord) -> people.InvitationResponse:
+def describe_invitation(
+    session: Session, invitation: InvitationRecord
+) -> people.InvitationResponse:
     return describe(
         people.InvitationResponse,
         invitation,
         invitation_id=invitation.id,
         site=invitation.site.name,
         used_by=None if invitation.user is None else invitation.user.name,
+        refused=_problem(session, invitation),
     )
 
 

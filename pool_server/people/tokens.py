@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session, contains_eager
 
 from pool_server.database import records
 from pool_server.database.engine import change_rows, count_rows
-from pool_server.errors import ConflictError, MissingError, NotAllowedError
+from pool_server.errors import ConflictError, MissingError, NotAllowedError, PoolError
 from pool_server.http import audit, identity, parameters, rate_limits
 from pool_server.http.session import ReadingSession, WritingSession
 from pool_server.people.sites import (
@@ -106,6 +106,11 @@ def revoke_token(
 
 def describe_token(token: records.TokenRecord) -> people.TokenResponse:
     scopes = None if token.scopes is None else [scope for scope in SCOPES if scope in token.scopes]
+    refused = ""
+    try:
+        identity.require_valid(token)
+    except PoolError as error:
+        refused = error.message
     return parameters.describe(
         people.TokenResponse,
         token,
@@ -113,6 +118,7 @@ def describe_token(token: records.TokenRecord) -> people.TokenResponse:
         site=token.site.name,
         scopes=scopes,
         user=None if token.user is None else token.user.name,
+        refused=refused,
     )
 
 

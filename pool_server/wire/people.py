@@ -181,6 +181,7 @@ class TokenResponse(BaseModel):
     expires_at: datetime | None
     last_used_at: datetime | None
     revoked_at: datetime | None
+    refused: str = Field(default="", description="Why the pool refuses it now; empty: it holds.")
 
 
 TokenList = ItemList[TokenResponse]
@@ -277,13 +278,15 @@ class InvitationResponse(BaseModel):
     created_by: str
     made_by: str | None = Field(
         default=None,
-        description="Its creator SITE/USER, also behind a token for machines; null: no user. "
-        "While that user is disabled nobody can accept it.",
+        description="Its creator SITE/USER, also behind a token for machines; null: no user.",
     )
     expires_at: datetime
     used_at: datetime | None
     used_by: Name | None = Field(description="Name of the user created by it.")
     revoked_at: datetime | None
+    refused: str = Field(
+        default="", description="Why nobody can accept it now; empty: it can be accepted."
+    )
 
 
 InvitationList = ItemList[InvitationResponse]

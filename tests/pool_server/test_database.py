@@ -158,7 +158,8 @@ def test_an_unknown_schema_is_refused_and_not_touched(settings: PoolSettings) ->
 def test_an_empty_database_is_refused_with_the_command(settings: PoolSettings) -> None:
     with pytest.raises(StartError, match="is empty") as refused:
         require_served_schema(settings)
-    assert "poolctl db upgrade" in refused.value.hint
+    command = "poolctl db upgrade" if settings.uses_postgresql else "poolctl serve"
+    assert command in refused.value.hint
     upgrade_database(settings)
     require_served_schema(settings)
 

@@ -234,6 +234,18 @@ def test_a_server_goes_on_while_the_next_release_upgrades_the_database(
     assert "providers" in names, "a backup by the old program holds what the new one added"
 
 
+def test_a_schema_from_before_all_that_this_program_upgrades_is_refused(
+    settings: PoolSettings,
+) -> None:
+    upgrade(settings)
+    statement = text("UPDATE alembic_version SET version_num = '0001'")
+    change(settings, lambda connection: connection.execute(statement))
+    for act in (schema.require_served_schema, upgrade):
+        with pytest.raises(StartError, match="has schema 0001, older than 0003") as refused:
+            act(settings)
+        assert "releases in between" in refused.value.hint
+
+
 def test_a_schema_that_lost_what_this_program_needs_is_refused(settings: PoolSettings) -> None:
     upgrade(settings)
     change(settings, lambda connection: upgrade_to_a_later_release(connection, "0999"))

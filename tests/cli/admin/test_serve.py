@@ -83,14 +83,16 @@ def test_requests_are_logged_on_demand_and_no_secret_is(
     while not line.startswith("pool "):
         assert line, process.communicate()
         line = process.stdout.readline()
-    assert httpx.get(f"{line.split()[1]}/healthz", trust_env=False, timeout=540).status_code == 200
+    url = line.split()[1]
+    assert httpx.get(f"{url}/healthz", trust_env=False, timeout=540).status_code == 200
     process.send_signal(signal.SIGINT)
     rest, error = process.communicate(timeout=540)
     assert ("GET /healthz 200" in error) is bool(options)
     said = rest + error
     assert "link=" not in said
     assert not re.search(r"pool_[\w-]{43}", said), "a secret where no terminal is"
-    assert "--show-login" in error
+    port = url.rsplit(":", 1)[1]
+    assert f"serve --show-login --data {tmp_path / 'pool'} --port {port}\n" in error
 
 
 def test_the_login_comes_last_on_a_terminal(tmp_path: Path) -> None:

@@ -65,6 +65,8 @@ def test_a_draft_published_quarantined_and_removed(
     drafted = member("upload", "a.svm", "-n", "staged", "--draft", "--json").data["version"]
     assert drafted["state"] == "draft"
     assert member("models", "ls", "--state", "draft", "-q").out == "pool://site-a/staged@1\n"
+    told = member("upload", "a.svm", "-n", "staged-too", "--draft").out
+    assert "where the pool is curated a curator of the pool, publish it" in told
     assert member("models", "publish", "site-a/staged@1", "--json").data["state"] == "available"
     assert member("download", "site-a/staged@best", "-q").code == 2
     contributor = pool.tokens["site-a"]

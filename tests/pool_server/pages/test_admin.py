@@ -9,7 +9,7 @@ import pytest
 from pool_server.tls import pin_of
 from site_agent.pool.joining import read_joining
 from tests.pool_server.pages.browser import Browser, member_browser
-from tests.pool_server.pool_driver import PoolDriver, pool_in_process
+from tests.pool_server.pool_driver import PoolDriver, pool_in_process, upload
 
 
 @pytest.fixture
@@ -69,4 +69,18 @@ def test_letters_pin_the_certificate_that_the_pool_made_itself(tmp_path: Path) -
         assert address.endswith(pin)
         assert secret.startswith("invite_")
         assert letter.count(pin) == 2, "the link and the command"
+        assert "Elsewhere, this machine's name replaces 127.0.0.1." in letter
         assert pin in Browser(pinned).get("/").text
+        browser.client.headers["host"] = "pool.example.org"
+        invited = browser.post("/admin/people/invite", people, form_on="/admin/people").text
+        assert "://pool.example.org/login?invitation=" in invited
+        assert "name replaces" not in invited
+
+
+def test_drafts_that_wait_for_a_curator_stand_on_the_first_page(tmp_path: Path) -> None:
+    with pool_in_process(tmp_path, curated=True) as curated:
+        upload(curated.member("lab"), "lab/face")
+        curator = Browser(curated).log_in(curated.admin_secret)
+        assert "lab/face@1 is a draft" in curator.get("/").text
+        others = Browser(curated).log_in(curated.secret("other", "curator"))
+        assert "Nothing waits for other" in others.get("/").text

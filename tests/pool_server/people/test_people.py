@@ -274,11 +274,13 @@ def test_a_disabled_user_is_refused_with_all_tokens(pool: PoolDriver) -> None:
     ).json()
     disabled = change(pool.admin, "people-2", "ada", disabled=True).json()
     assert disabled["disabled_at"] is not None
+    assert listed(pool.admin, "token", second)["refused"] == "user people-2/ada is disabled"
     for client in (ada, pool.client(second["secret"])):
         refused = client.get("/api/v1/models")
         assert error_of(refused) == (403, "suspended")
         assert "people-2/ada" in refused.json()["error"]["message"]
     assert change(pool.admin, "people-2", "ada", disabled=False).json()["disabled_at"] is None
+    assert listed(pool.admin, "token", second)["refused"] == ""
     assert ada.get("/api/v1/models").status_code == 200
 
 
@@ -359,10 +361,9 @@ def test_invitations_by_disabled_users_cannot_be_accepted(pool: PoolDriver) -> N
     for made in (mine, by_machine):
         refused = accept(pool, made["secret"], "eve")
         assert error_of(refused) == (403, "invitation_refused")
-        assert (
-            "user out-6/ada, who made this invitation, is disabled"
-            in (refused.json()["error"]["message"])
-        )
+        reason = "user out-6/ada, who made this invitation, is disabled"
+        assert refused.json()["error"]["message"] == reason
+        assert listed(pool.admin, "invitation", made)["refused"] == reason
     assert accept(pool, others["secret"], "bob").status_code == 201
     change(pool.admin, "out-6", "ada", disabled=False)
     assert accept(pool, mine["secret"], "eve").status_code == 201, "nothing was used up"
