@@ -84,8 +84,8 @@ def _describe_backup(made: "BackupMade", dropped: "Dropped | None", *, verified:
     if dropped is not None:
         facts |= {"dropped": dropped.snapshots, "dropped_bytes": dropped.size_bytes}
         lines.append(
-            f"{len(dropped.snapshots)} older snapshots dropped, with {dropped.files} files "
-            f"({size_words(dropped.size_bytes)})"
+            f"{count_words(len(dropped.snapshots), 'older snapshot')} dropped, with "
+            f"{count_words(dropped.files, 'file')} ({size_words(dropped.size_bytes)})"
         )
     return Reply(facts, lines, [snapshot.name])
 

@@ -243,7 +243,8 @@ def check_pool(
         arriving = arriving_files(connection)
         names = _names_of_files(connection)
         problems = list(_database_problems(connection))
-        versions = len(connection.scalars(select(ModelVersionRecord.id)).all())
+        kept = ModelVersionRecord.state != DELETED
+        versions = len(connection.scalars(select(ModelVersionRecord.id).where(kept)).all())
     # The storage is asked for each: what is listed may have lost its bytes, and what came in while
     # the list was made is not on it. What is not there may have been deleted since.
     whole = {digest for digest in known if pool.storage.has_content(digest)}

@@ -12,6 +12,7 @@ import json
 import logging
 import re
 import secrets
+import shlex
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
@@ -242,7 +243,7 @@ def _admit(
         "no invitation for you, and no rule that lets you in",
         code="nobody_invited",
         hint="Send this line to the admin of your site: `poolctl admin people invite SITE "
-        f"--provider {provider.settings.name} --subject {confirmation.subject}`.",
+        f"--provider {provider.settings.name} --subject {shlex.quote(confirmation.subject)}`.",
     )
 
 

@@ -35,6 +35,9 @@ def build_request(kind: type[Request], /, **fields: Any) -> Request:
     except ValidationError as error:
         problems = "; ".join(
             f"{place_words(problem['loc'])}: {problem_words(problem)}"
+            if problem["loc"]
+            # Of the whole request, which is more than anybody wants to read.
+            else problem_words(problem, with_value=False)
             for problem in error.errors(include_url=False)
         )
         raise PoolRefusedRequestError(problems) from error

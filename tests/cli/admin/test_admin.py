@@ -68,6 +68,9 @@ def test_shutting_somebody_out(pool: LivePool, be: Be) -> None:
     eva("admin", "people", "token", "site-b", "x", "--for-machine", "--user", "eva").fails(
         2, "not both"
     )
+    eva("admin", "people", "invite", "site-b", "--provider", "uni").fails(
+        2, "Error: an invitation for sign_on needs the person's subject or email"
+    )
     come(eva, "finn")
     ls = be(pool.admin_token)("admin", "people", "ls", "tokens", "--json").data["items"]
     assert {t["name"] for t in ls if t["made_by"] == "site-b/eva"} == {"eva-laptop", "nightly"}

@@ -244,6 +244,8 @@ def test_checking_finds_missing_and_leftover_files(filled: PoolDriver) -> None:
     with open_pool_offline(filled.settings) as pool:
         check = check_pool(pool)
         assert (check.is_sound, check.problems) == (True, ())
+        listed = filled.admin.get(f"{API}/models?limit=200&state=any").json()["items"]
+        assert check.versions == len(listed), "deleted ones do not count"
         pool.storage.remove_content(sha256(CONTENT))
         upload(filled.member("ops-a"), "ops-a/leftover")
         filled.member("ops-a").delete(f"{API}/models/ops-a/leftover/versions/1")

@@ -1,5 +1,6 @@
 """Entry by an institute's log-in: its rules, its user, its end."""
 
+import html
 import re
 import subprocess
 import sys
@@ -46,6 +47,10 @@ def test_people_without_rule_or_invitation_learn_their_identifier(consortium: Co
     refused = consortium.log_in(consortium.browser(), "orcid")
     assert refused.status_code == 403
     assert "0000-0002-1825-0097" in refused.text
+    consortium.orcid.claims = {"sub": "orcid|7"}
+    line = html.unescape(consortium.log_in(consortium.browser(), "orcid").text)
+    assert "--subject 'orcid|7'</code>" in line, "a shell would take it for two commands"
+    consortium.orcid.claims = {"sub": "0000-0002-1825-0097", "name": "J. Carberry"}
     invited = consortium.invite(sign_on="orcid", subject="0000-0002-1825-0097", role="curator")
     browser = consortium.browser()
     assert consortium.log_in(browser, "orcid").status_code == 303
