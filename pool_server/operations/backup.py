@@ -13,6 +13,7 @@ copied afterwards. A file that `poolctl admin gc` removes meanwhile is missing.
 """
 
 import fcntl
+import gzip
 import hashlib
 import json
 import os
@@ -20,7 +21,7 @@ import re
 import secrets
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -106,11 +107,38 @@ def _make_backup(pool: Pool, target: Path, progress: Progress) -> BackupMade:
         written = tuple(
             write_table(connection, table, folder / "tables") for table in tables_of(connection)
         )
+        _require_one_pool(folder, target)
     copied, missing = _copy_files(pool, files, target / "blobs", progress)
     snapshot = Snapshot(folder, name, str(revision), written, files, tuple(missing))
     with translate_errors(target):
         _write_manifest(snapshot)
     return BackupMade(snapshot, len(copied), sum(files[digest] for digest in copied))
+
+
+def _require_one_pool(folder: Path, target: Path) -> None:
+    """Raise for earlier snapshots of another pool, the last of which `drop_snapshots` would drop.
+
+    So it is where a pool was lost, and its service began an empty one in its place.
+    """
+    for manifest in sorted(target.glob(f"snapshots/*/{MANIFEST}"))[-1:]:
+        began, other = _beginning(folder), _beginning(manifest.parent)
+        if other and began != other:
+            shutil.rmtree(folder)
+            raise BackupUnusableError(
+                f"{target} has snapshots of another pool: it began at {other}, this one at {began}",
+                hint="Give each pool a folder of its own. If this should be the other pool: is its "
+                "disk mounted? `poolctl admin restore` puts it into an empty folder.",
+            )
+
+
+def _beginning(snapshot: Path) -> str:
+    """Return when the first site was made, which no restore changes; empty if unreadable."""
+    with (
+        suppress(OSError, EOFError, ValueError),
+        gzip.open(snapshot / "tables" / "sites.jsonl.gz") as file,
+    ):
+        return str(json.loads(file.readline())["created_at"])
+    return ""
 
 
 def list_snapshots(target: Path) -> list[Snapshot]:

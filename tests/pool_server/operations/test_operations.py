@@ -8,6 +8,7 @@ import httpx
 import pytest
 
 from aggregators.formats import encode_model
+from pool_server.app import create_first_admin
 from pool_server.errors import BackupUnusableError, StartError
 from pool_server.operations.backup import (
     alone_in,
@@ -145,6 +146,25 @@ def test_a_second_backup_copies_only_new_files(filled: PoolDriver, tmp_path: Pat
     names = [snapshot.name for snapshot in list_snapshots(tmp_path / "backup")]
     assert names == sorted(names)
     assert (len(names), names[0], names[-1]) == (3, first.snapshot.name, third.snapshot.name)
+
+
+def test_a_folder_keeps_the_snapshots_of_one_pool(filled: PoolDriver, tmp_path: Path) -> None:
+    with open_pool_offline(filled.settings) as pool:
+        kept = make_backup(pool, tmp_path / "backup").snapshot
+    begun = PoolSettings(data_folder=tmp_path / "begun", port=0)
+    begun.data_folder.mkdir()
+    create_first_admin(begun)
+    with (
+        open_pool_offline(begun) as pool,
+        pytest.raises(BackupUnusableError, match="snapshots of another pool"),
+    ):
+        make_backup(pool, tmp_path / "backup")
+    again = PoolSettings(data_folder=tmp_path / "again", port=0)
+    again.data_folder.mkdir()
+    restore_snapshot(again, kept)
+    with open_pool_offline(again) as pool:
+        make_backup(pool, tmp_path / "backup")
+    assert len(list((tmp_path / "backup" / "snapshots").iterdir())) == 2
 
 
 def test_a_backup_is_for_its_owner_only_and_lets_nobody_in(
