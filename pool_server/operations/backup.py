@@ -116,7 +116,7 @@ def _make_backup(pool: Pool, target: Path, progress: Progress) -> BackupMade:
 
 
 def _require_one_pool(folder: Path, target: Path) -> None:
-    """Raise for earlier snapshots of another pool, the last of which `drop_snapshots` would drop.
+    """Raise for earlier snapshots of another pool: in time `drop_snapshots` would drop them all.
 
     So it is where a pool was lost, and its service began an empty one in its place.
     """

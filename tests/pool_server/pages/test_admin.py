@@ -35,9 +35,12 @@ def test_a_site_gets_a_quota_and_is_suspended(pool: PoolDriver, admin: Browser) 
 
 def test_a_person_gets_a_role_and_is_disabled(pool: PoolDriver, admin: Browser) -> None:
     pool.secret("pages-people", "contributor")
-    invited = pool.admin.post("/api/v1/invitations", json={"site": "pages-people"}).json()["secret"]
+    asked = {"site": "pages-people", "role": "admin"}
+    invited = pool.admin.post("/api/v1/invitations", json=asked).json()["secret"]
     person = Browser(pool)
     person.post("/login/invitation", {"invitation": invited, "name": "ada"})
+    nightly = {"site": "pages-people", "name": "nightly", "for_machine": "true"}
+    person.post("/admin/tokens", {**nightly, "role": "viewer"}, form_on="/admin/tokens")
     place = "/admin/people/pages-people/ada"
     assert admin.post(place, {"role": "curator"}, form_on="/admin/people").status_code == 303
     assert admin.post(place, {"state": "disable"}, form_on="/admin/people").status_code == 303
@@ -46,6 +49,7 @@ def test_a_person_gets_a_role_and_is_disabled(pool: PoolDriver, admin: Browser) 
     assert user["role"] == "curator"
     assert user["disabled_at"] is not None
     assert "changes nothing" in admin.post(place, form_on="/admin/people").text
+    assert "made by pages-people/ada" in admin.get("/admin/tokens").text, "it is still valid"
 
 
 def test_a_token_is_revoked_at_once(pool: PoolDriver, admin: Browser) -> None:
