@@ -12,7 +12,7 @@ from site_agent.text_tables import header_of
 
 CLIP_COLUMNS = ("clip", "file", "person", "split")
 CLIP_GAZE_COLUMNS = ("clip", "frame", "x", "y", "kind")
-_ENDINGS_SHOWN = 5
+_SHOWN = 5
 
 
 def describe_unknown(path: Path) -> str:
@@ -32,13 +32,14 @@ _EXPECTED = (
 
 def _contents(path: Path) -> str:
     if not path.is_dir():
-        return f"holds the columns {', '.join(_header(path)) or 'of no table'}"
+        shown = ", ".join(name[:20] for name in _header(path)[:_SHOWN])
+        return f"holds the columns {shown or 'of no table'}"
     files = [entry for entry in path.iterdir() if not is_clutter(entry.name)]
     endings = Counter(
         "folder" if entry.is_dir() else entry.suffix.lower() or "without an ending"
         for entry in files
     )
-    listed = ", ".join(f"{count} {name}" for name, count in endings.most_common(_ENDINGS_SHOWN))
+    listed = ", ".join(f"{count} {name}" for name, count in endings.most_common(_SHOWN))
     return f"holds no data set that is known, but {listed or 'nothing'}"
 
 
