@@ -16,7 +16,7 @@ from site_agent.datasets.soundness import require_sound
 from site_agent.networks.files import read_network
 from site_agent.plain_json import plain
 from site_agent.tables import Table, columns_of
-from site_agent.tasks.testing import lineages_of
+from site_agent.tasks.testing import lineages_of, warn_of_overlap
 from site_agent.training.overlap import training_overlap
 from site_agent.wording import count_words
 
@@ -68,14 +68,14 @@ def evaluate_clips(
             evaluation = evaluate_saliency(module, samples)
         marks = np.repeat(sample_marks(samples.of("test").frames), shape.frames).tolist()
         overlap = training_overlap(file.path, marks, "", lineage)
-        if overlap is not None:
-            invocation.warn(f"{file.word}: {overlap.words}")
-        facts = {
-            "model": file.word,
-            "training_images": 0 if overlap is None else overlap.images,
-            "despite_findings": sound.despite,
-        }
-        items.append({**facts, **scores_to_plain(evaluation)})
+        items.append(
+            {
+                "model": file.word,
+                "training_images": warn_of_overlap(invocation, file, overlap),
+                "despite_findings": sound.despite,
+                **scores_to_plain(evaluation),
+            }
+        )
         text += [
             f"{file.word}: {evaluation.verdict}",
             score_table(evaluation),

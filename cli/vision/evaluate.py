@@ -32,7 +32,15 @@ from site_agent.evaluation.model_runs import EvaluationSettings
 from site_agent.evaluation.report import ScoredModel, write_report
 from site_agent.pool.resources.models import DatasetWords
 from site_agent.tasks.model_files import ModelFile
-from site_agent.tasks.testing import Scored, lineages_of, score_on_faces, scored_models, verdicts
+from site_agent.tasks.testing import (
+    Scored,
+    lineages_of,
+    score_on_faces,
+    scored_models,
+    verdicts,
+    warn_of_overlap,
+)
+from site_agent.training.overlap import gaze_overlap
 
 if TYPE_CHECKING:
     Scores = DetectionScores | LandmarkScores | GazeScores
@@ -306,7 +314,10 @@ def _score_on_gaze(
     with invocation.progress("evaluate") as report:
         scores = evaluate_networks(paths, samples, resamples=settings.resamples, progress=report)
     lineages = lineages_of(invocation, paths)
-    trained_on = gaze.warn_of_training_samples(invocation, files, samples, digests, lineages)
+    trained_on = [
+        warn_of_overlap(invocation, file, gaze_overlap(file.path, samples, digests, lineage))
+        for file, lineage in zip(files, lineages, strict=True)
+    ]
     measured = join_digests(person_digests(samples))
     return Scored(files, scored_models(files, scores), measured, trained_on, sound.despite)
 

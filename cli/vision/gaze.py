@@ -1,6 +1,6 @@
 """``poolctl evaluate`` of networks on gaze data."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,12 +14,10 @@ from site_agent.evaluation.gaze import GazeScores
 from site_agent.networks.architectures import find_architecture, require_kind
 from site_agent.networks.files import read_network
 from site_agent.networks.views import EYE, View
-from site_agent.training.overlap import gaze_overlap
 from site_agent.wording import count_words
 
 if TYPE_CHECKING:
     from site_agent.evaluation.report import ScoredModel
-    from site_agent.tasks.model_files import ModelFile
 
 
 _SHOWN = (
@@ -65,23 +63,6 @@ def read_gaze_samples(
             parts.append(dataset.read([person]))
     samples = GazeSamples.join(parts)
     return select_sessions(samples, part_words(sessions)), person_digests(samples)
-
-
-def warn_of_training_samples(
-    invocation: Invocation,
-    networks: "Sequence[ModelFile]",
-    samples: GazeSamples,
-    digests: dict[str, str],
-    lineages: Sequence[Collection[str]],
-) -> list[int]:
-    """Return how many samples of a test each network has learned; warn of them and of persons."""
-    counts = []
-    for network, lineage in zip(networks, lineages, strict=True):
-        overlap = gaze_overlap(network.path, samples, digests, lineage)
-        if overlap is not None:
-            invocation.warn(f"{network.word}: {overlap.words}")
-        counts.append(0 if overlap is None else overlap.images)
-    return counts
 
 
 def gaze_tables(models: "Sequence[ScoredModel]") -> list[TableText | str]:

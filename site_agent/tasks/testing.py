@@ -20,7 +20,7 @@ from site_agent.pool.rebuilding import RecipeSources
 from site_agent.pool.sidecars import save_evaluation
 from site_agent.tasks.caller import Caller
 from site_agent.tasks.model_files import ModelFile
-from site_agent.training.overlap import training_overlap
+from site_agent.training.overlap import TrainingOverlap, training_overlap
 
 Scores = DetectionScores | LandmarkScores | GazeScores
 
@@ -103,14 +103,19 @@ def warn_of_training_images(
 ) -> list[int]:
     """Return how many images of a test each model has learned, and warn where there are any."""
     marks = image_marks(dataset)
-    counts = []
     lineages = lineages_of(caller, [model.path for model in models])
-    for model, lineage in zip(models, lineages, strict=True):
-        overlap = training_overlap(model.path, marks, digest, lineage)
-        if overlap is not None:
-            caller.warn(f"{model.word}: {overlap.words}")
-        counts.append(0 if overlap is None else overlap.images)
-    return counts
+    return [
+        warn_of_overlap(caller, model, training_overlap(model.path, marks, digest, lineage))
+        for model, lineage in zip(models, lineages, strict=True)
+    ]
+
+
+def warn_of_overlap(caller: Caller, model: ModelFile, overlap: TrainingOverlap | None) -> int:
+    """Return how many images of a test a model has learned, and warn if there are any."""
+    if overlap is None:
+        return 0
+    caller.warn(f"{model.word}: {overlap.words}")
+    return overlap.images
 
 
 def lineages_of(caller: Caller, models: Sequence[Path]) -> list[set[str]]:
