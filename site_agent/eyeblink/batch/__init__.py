@@ -109,6 +109,10 @@ def _with_digests(job: SessionJob) -> dict[str, Any]:
         for source in json.loads(provenance.read_text(encoding="utf-8"))["sources"]
     }
     paths = batch_record.source_paths(job.session)
+    for role, state in job.request.sources.items():
+        # The cache notes the use of a model by its time.
+        if role not in ("landmarks", "detector") and file_state(paths[role]) != state:
+            raise InvalidInputError(f"{paths[role]}: was changed since the batch began")
     return {
         role: replace(state, sha256=known.get(role) or file_digest(paths[role]))
         for role, state in job.request.sources.items()

@@ -7,15 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from site_agent.errors import BusyError, StudyFolderError
-from site_agent.eyeblink.batch import HIDDEN, run_batch
+from site_agent.errors import BusyError, InvalidInputError, StudyFolderError
+from site_agent.eyeblink.batch import HIDDEN, SessionJob, plan_session, run_batch, run_job
 from site_agent.eyeblink.batch.record import SessionOutcome, read_record
 from site_agent.eyeblink.batch.sessions import BatchSession, read_session_table
 from site_agent.eyeblink.pipeline import TraceFile, run_blink_analysis
+from site_agent.eyeblink.session import BlinkAnalysisSettings
 from site_agent.eyeblink.session_folder import RECORD_NAME
 from site_agent.eyeblink.study import write_study
 from site_agent.eyeblink.study.criteria import compare_criteria, default_criteria
 from site_agent.eyeblink.study.sessions import read_study
+from site_agent.work import no_progress
 from site_agent.work.claims import hold_folder
 from tests.site_agent.eyeblink.drawn_studies import write_study_files
 from tests.site_agent.eyeblink.drawn_traces import rows_of
@@ -226,6 +228,20 @@ def test_a_bad_session_fails_alone(table: Path, tmp_path: Path) -> None:
     assert len(told) == len(sessions)
     folders = sorted(path.name for path in (tmp_path / "study").iterdir() if path.is_dir())
     assert folders == [".batch", good.name]
+
+
+def test_a_recording_that_changes_while_it_is_read_fails(table: Path, tmp_path: Path) -> None:
+    recording = tmp_path / "growing.csv"
+    listed = read_session_table(table).sessions[0]
+    shutil.copy(listed.source, recording)
+    session = replace(listed, source=recording)
+    plan = plan_session(session, tmp_path / "study", BlinkAnalysisSettings())
+    assert plan.request is not None
+    with recording.open("a") as file:
+        file.write("1000.0,0.3\n")
+    job = SessionJob(session, plan.settings, plan.request, tmp_path / "made")
+    with pytest.raises(InvalidInputError, match=r"growing.csv: was changed since the batch began"):
+        run_job(job, no_progress)
 
 
 def test_one_batch_at_a_time(table: Path, tmp_path: Path) -> None:
