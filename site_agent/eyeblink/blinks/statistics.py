@@ -3,7 +3,6 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
 
@@ -77,9 +76,12 @@ def blink_statistics(trace: EyeTrace, blinks: Sequence[Blink], fec: Float64) -> 
     measures = {
         name: _distribution([getattr(blink, name) for blink in proper]) for name in MEASURES
     }
-    peaks_s = [blink.peak_s for blink in proper]
-    between_s = [later - earlier for earlier, later in pairwise(peaks_s)]
-    measures["interval_s"] = _distribution(between_s)
+    peaks_s = np.array([blink.peak_s for blink in proper])
+    between_s = np.diff(peaks_s)
+    # Blinks may hide where the eyes were not seen.
+    at = np.searchsorted(trace.timestamps_s, peaks_s, side="right") - 1
+    hidden_s = between_s - np.diff(np.cumsum(shares_s)[at])
+    measures["interval_s"] = _distribution(between_s[hidden_s <= LONGEST_BRIDGED_S])
     complete = sum(blink.completeness == "complete" for blink in proper)
     return BlinkStatistics(
         blinks=len(proper),
@@ -137,7 +139,7 @@ def _ratio(amount: float, seen_s: float) -> float:
     return float(amount / seen_s) if seen_s >= LEAST_SEEN_S else math.nan
 
 
-def _distribution(values: Sequence[float]) -> Distribution:
+def _distribution(values: Sequence[float] | Float64) -> Distribution:
     known = np.array([value for value in values if math.isfinite(value)], dtype=np.float64)
     if not len(known):
         return Distribution(0, *([math.nan] * 5))

@@ -159,6 +159,11 @@ def test_pauses_of_the_camera_are_no_time_without_the_eyes() -> None:
     ]
     statistics = blink_statistics(paused, find_blinks(paused), np.zeros(len(times_s)))
     assert statistics.blinks_per_minute == pytest.approx(5 / 0.5, rel=0.01)
+    # Between the second and the third of the blinks, which come every two seconds.
+    paused = trace_of(times_s + 60.0 * (times_s > 5.0), shaped(times_s, [(0.0, 0.0)]))
+    statistics = blink_statistics(paused, find_blinks(paused), np.zeros(len(times_s)))
+    between = statistics.measures["interval_s"]
+    assert (between.n, between.mean) == (3, pytest.approx(2.0))
 
 
 @pytest.mark.parametrize("value", [0.0, 40.0, float("nan")])
