@@ -308,7 +308,7 @@ class Lab(Party):
                 if receipt.received.get(self.name) != mine
             }
             text = "; ".join(f"{server} did not receive: {why}" for server, why in reasons.items())
-            raise SecureSumError((Fault("receipt", "refusal", (), text),))
+            raise SecureSumError((Fault("commit", "refusal", (), text),))
 
     def _answer(self, view: Session) -> None:
         if self.name not in disputed_labs(view) or not self.has_said(view.session, "tag"):

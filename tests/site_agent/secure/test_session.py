@@ -37,8 +37,10 @@ from site_agent.secure.sums import (
     encode_leaf_sums,
     encode_network_file,
     read_presence,
+    visit_until_summed,
 )
 from site_agent.secure.verification import verify_result
+from site_agent.work import no_progress
 from tests.pool_server.rounds.round_driver import base_model, contribution_bytes
 from tests.site_agent.secure.folder_board import FolderBoard
 from tests.site_agent.secure.parties import (
@@ -103,6 +105,25 @@ def test_the_labs_that_came_in_time_are_summed(folder: Path) -> None:
     parties.serve(session)
     written = parties.lab("lab-2").finish(session, folder / "result", "full")
     assert (written.labs, written.weight) == (("lab-0", "lab-2", "lab-3"), 8)
+
+
+def test_a_waiting_lab_takes_part_again_after_a_session_of_too_few_labs(folder: Path) -> None:
+    parties = create_parties(folder)
+    session = parties.open()
+    parties.serve(session)
+    parties.share(session, "lab-0", "lab-2")
+    parties.clock.pass_hours(49)
+    for name in parties.charter.servers:
+        parties.server(name).act(session)
+
+    def step() -> SumVisit:
+        """End with the visit after the session has been given up."""
+        assert parties.lab("lab-0").visit(session).is_void
+        return SumVisit(session, "complete", (), folder)
+
+    with pytest.raises(SecureSumError, match="received 2 labs; the charter asks for 3"):
+        visit_until_summed(step, wait=False, progress=no_progress)
+    visit_until_summed(step, wait=True, progress=lambda *_: parties.serve(session))
 
 
 def test_a_lab_gives_only_what_it_wants_to_give(folder: Path) -> None:
