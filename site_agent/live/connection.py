@@ -79,12 +79,11 @@ class ServiceConnection:
                 text = f"the {self._service} at {self._address} does not answer: {error}"
                 if any(word in str(error) for word in _OTHER_AUTHORITY):
                     raise UntrustedServiceError(
-                        text, hint="its certificate, or this kit's, is of another training"
+                        text, hint="its certificate has expired, or is of another training"
                     ) from error
                 if time.monotonic() > deadline_s:
                     raise FederationError(
-                        text,
-                        hint="start it, or have the kits made again if its certificate has expired",
+                        text, hint="have it started; its address is in this kit"
                     ) from error
             time.sleep(wait_s)
             wait_s = min(2 * wait_s, _LONGEST_WAIT_S)

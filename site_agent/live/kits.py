@@ -52,16 +52,28 @@ class Kit:
         return host, int(port)
 
     def server_context(self) -> ssl.SSLContext:
-        """Return how a service talks TLS: with those only that have a certificate."""
+        """Return how a service talks TLS: with those only that have a certificate.
+
+        Raises `InvalidInputError`: a certificate of the kit has expired.
+        """
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.verify_mode = ssl.CERT_REQUIRED
         return self._loaded(context)
 
     def client_context(self) -> ssl.SSLContext:
-        """Return how a process calls services."""
+        """Return how a process calls services; raises as `server_context`."""
         return self._loaded(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
 
     def _loaded(self, context: ssl.SSLContext) -> ssl.SSLContext:
+        for name in (_CERTIFICATE, _AUTHORITY_CERTIFICATE):
+            content = (self.folder / name).read_bytes()
+            until = x509.load_pem_x509_certificate(content).not_valid_after_utc
+            if until < datetime.datetime.now(datetime.UTC):
+                # The other side would only see a connection that breaks.
+                raise InvalidInputError(
+                    f"{self.folder / name}: was valid until {until:%Y-%m-%d}",
+                    hint="have the kits of all made again, in a new folder",
+                )
         context.minimum_version = ssl.TLSVersion.TLSv1_3
         context.load_cert_chain(self.folder / _CERTIFICATE, self.folder / _KEY)
         context.load_verify_locations(self.folder / _AUTHORITY_CERTIFICATE)

@@ -225,4 +225,7 @@ class ServiceProcess(ReportingServer):
         try:
             await super().startup(sockets=sockets)
         except SystemExit:  # so uvicorn says that the address is taken
-            raise BusyError(f"cannot listen on {self._kit.addresses[self._kit.role]}") from None
+            raise BusyError(
+                f"cannot listen on {self._kit.addresses[self._kit.role]}",
+                hint="end the process that does, perhaps an earlier one of this kit",
+            ) from None

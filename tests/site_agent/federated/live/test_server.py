@@ -47,3 +47,13 @@ def test_a_server_asks_sites_alone_and_takes_no_place_of_another(live: LiveRound
             serving(kit, live.server(PLAN, NETWORK)),
         ):
             pass
+
+
+def test_a_kit_says_that_its_certificate_has_expired(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("site_agent.live.kits._CERTIFICATE_DAYS", -0.01)
+    live = LiveRounds(tmp_path, ["site-a", "site-b"])
+    for context in (live.kit("site-a").client_context, live.kit("server").server_context):
+        with pytest.raises(InvalidInputError, match=r"certificate.pem: was valid until 20"):
+            context()
