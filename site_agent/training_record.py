@@ -127,7 +127,7 @@ class TrainingResult:
 
 
 def beside(model_path: Path | str, what: str) -> Path:
-    """Return the path of a model's ``recipe``, ``training`` or ``evaluation`` file."""
+    """Return the path of a model's ``recipe``, ``training``, ``evaluation`` or ``split`` file."""
     path = Path(model_path)
     return path.with_name(f"{path.name}.{what}.json")
 

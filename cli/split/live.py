@@ -30,6 +30,7 @@ from site_agent.secure.party import Board
 from site_agent.split.kits import provision as make_kits
 from site_agent.split.kits import read_kit
 from site_agent.split.plan import SplitPlan
+from site_agent.training.overlap import gaze_overlap
 from site_agent.training_record import remember_learned
 from site_agent.wording import size_words
 
@@ -100,7 +101,10 @@ def provision(
         round_limit_s=round_limit_s,
         charter=read_charter(secure) if secure else None,
     )
-    text = [str(kit) for kit in made] + ["give each process its folder, and nobody two of them"]
+    text = [str(kit) for kit in made] + [
+        "give each process its folder, and nobody two of them: services run 'poolctl live serve "
+        "KIT', sites 'poolctl split client KIT --data DATA'"
+    ]
     return Reply({"kits": made, "plan": plan}, text, [str(kit) for kit in made])
 
 
@@ -125,11 +129,14 @@ def client(
     can be guessed ('poolctl split plan' says how much moves). After an interruption, run the same
     command again: the current round starts again. KIT gets the client part.
     """
+    from site_agent.federated.tasks import GazeTask
     from site_agent.split.client import SplitClient
     from site_agent.split.rounds_folder import privacy_statement
 
     opened = read_kit(kit, "site")
     samples = _read(data, persons, despite_findings=despite_findings)
+    name = f"the split training of {opened.name}"
+    remember_learned(opened.first_client, {"name": name, **GazeTask().learned(samples)})
     invocation.note(privacy_statement(opened))
     invocation.note(f"{opened.name}: {len(samples)} samples; stop with Ctrl-C")
     with ExitStack() as stack:
@@ -188,10 +195,15 @@ def evaluate(
     despite_findings: DespiteFindingsOption = False,
 ) -> Reply:
     """Score the newest parts on your data: your client part here, the rest at the main server."""
+    from site_agent.federated.tasks import GazeTask
     from site_agent.split.client import SplitClient
 
     samples = _read(data, persons, despite_findings=despite_findings)
-    with SplitClient(read_kit(kit, "site"), samples, note=invocation.note) as running:
+    opened, digests = read_kit(kit, "site"), GazeTask().digests(samples)
+    # The kit stands for the network, which nobody has.
+    if overlap := gaze_overlap(kit / "kit.json", samples, digests, [opened.first_client]):
+        invocation.warn(overlap.words)
+    with SplitClient(opened, samples, note=invocation.note) as running:
         predicted = running.predict(samples)
     errors = angular_errors_deg(predicted.astype(np.float64), samples.gaze)
     means = {

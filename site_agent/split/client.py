@@ -173,7 +173,10 @@ class SplitClient:
         began_s = time.monotonic()
         while True:
             status = self.status()
-            if status["finished"] or status["stopped"]:
+            if status["finished"]:
+                break
+            if status["stopped"]:
+                self._note(f"the training was stopped {self._after(status)}")
                 break
             number, site = int(status["round"]), self.kit.name
             is_done = site in status["done"]
@@ -198,6 +201,7 @@ class SplitClient:
     def predict(self, samples: GazeSamples) -> Float32:
         """Return the gaze in patches, shape (n, 2), by the newest parts of both services."""
         status = self.status()
+        self._note(f"the parts {self._after(status)}")
         part = self._known_origin(status)
         cut = self.kit.plan.found_cut
         module = parts.to_part_module(part, cut, "client")
@@ -217,6 +221,9 @@ class SplitClient:
                 gaze = training.as_tensor(messages.decode_arrays(answer, shape)["found"])
                 results.append(module.run_stages(tail, gaze, data.head[piece]).numpy())
         return np.concatenate(results)
+
+    def _after(self, status: Mapping[str, Any]) -> str:
+        return f"after {len(status['closed'])} of {self.kit.plan.rounds} rounds"
 
     def _take_part(self, number: int, part: StateDict, status: Mapping[str, Any]) -> None:
         """Train in a round, and send both results."""

@@ -26,6 +26,7 @@ from site_agent.split.frozen import MeansPlan, SmashedData
 from site_agent.split.messages import BodyShape, decode_arrays
 from site_agent.split.parts import join_parts
 from site_agent.split.plan import FEWEST_SITES, SplitPlan
+from site_agent.training_record import beside
 
 _CLOSING = "closing.json"
 
@@ -237,7 +238,7 @@ def assemble(server: kits.SplitKit, aggregator: kits.SplitKit, output: Path) -> 
         "rounds": [asdict(record) for record in theirs.closed],
         "privacy": privacy_statement(server),
     }
-    write_json(output.with_name(f"{output.name}.split.json"), statement)
+    write_json(beside(output, "split"), statement)
     return statement
 
 

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,12 @@ from typing import Any
 from aggregators.formats import file_digest
 from aggregators.methods import recipe_path
 from site_agent.datasets.gaze.records import GazeSamples, sample_marks
-from site_agent.training_record import read_training_metadata, recall_learned, remember_learned
+from site_agent.training_record import (
+    beside,
+    read_training_metadata,
+    recall_learned,
+    remember_learned,
+)
 
 _DEEPEST = 8
 
@@ -97,12 +103,21 @@ def all_records(model_file: Path, lineage: Collection[str]) -> list[tuple[str, d
     They are those next to the files, and those that this site kept (`remember_learned`) of the
     model and of `lineage`, the digests of its inputs.
     """
-    records = training_records(model_file)
+    records, own = training_records(model_file), file_digest(model_file)
     known = {str(record.get("model_digest")) for _, record in records}
-    for digest in sorted({file_digest(model_file), *lineage} - known):
+    for digest in sorted({own, *lineage, *_first_parts(model_file, own)} - known):
         if (record := recall_learned(digest)) is not None:
             records.append((str(record.get("name", digest[:12])), record))
     return records
+
+
+def _first_parts(network: Path, digest: str) -> list[str]:
+    """Return the first client part, by which a site keeps its record of a split training."""
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        statement = json.loads(beside(network, "split").read_text(encoding="utf-8"))
+        if statement["network"] == digest:
+            return [str(statement["first_parts"]["client"])]
+    return []
 
 
 def training_records(model_file: Path, depth: int = _DEEPEST) -> list[tuple[str, dict[str, Any]]]:

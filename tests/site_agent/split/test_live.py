@@ -55,6 +55,13 @@ def test_processes_learn_what_one_process_learns(tmp_path: Path, cut: str, optim
     assert moved.steps < steps < (1.3 if cut == "fc1" else 1.02) * moved.steps
 
 
+def test_a_client_says_that_the_training_was_stopped(tmp_path: Path) -> None:
+    with live_split(tmp_path, SplitPlan(rounds=2)) as live:
+        live.server.stop()
+        live.run_clients()
+    assert live.notes == ["the training was stopped after 0 of 2 rounds"] * 3
+
+
 SECURE = {
     "client parts": {"variant": "v1"},
     "means by gaze": {"variant": "mean-smashed", "pairs": "by-gaze"},
