@@ -247,7 +247,10 @@ def finish(
     if finished.left_out:
         text.append(f"left out: {', '.join(finished.left_out)}")
     if finished.round.terms is not None and finished.version.signed_by is None:
-        text.append(f"not signed yet: {finished.version.site} signs it by the same command")
+        signer = finished.version.site
+        text.append(
+            f"not signed yet: {signer} signs it by this command, after 'poolctl keys create'"
+        )
     if finished.round.successor:
         text.append(f"the next round is {finished.round.successor}")
     else:

@@ -67,7 +67,9 @@ def chosen_charter(folder: Path, word: str) -> Charter:
         begun = f" that begins with {word}" if word else ""
         raise InvalidInputError(
             f"{folder}: {len(matching)} charters{begun} were accepted here, expected one",
-            hint="accept it with 'poolctl secure charter accept', or name its digest",
+            hint=f"name one of {', '.join(one[:16] for one in accepted)}"
+            if accepted
+            else "accept it with 'poolctl secure charter accept'",
         )
     return require_accepted(folder, matching[0])
 
