@@ -103,9 +103,10 @@ def all_records(model_file: Path, lineage: Collection[str]) -> list[tuple[str, d
     They are those next to the files, and those that this site kept (`remember_learned`) of the
     model and of `lineage`, the digests of its inputs.
     """
-    records, own = training_records(model_file), file_digest(model_file)
+    records, own_digest = training_records(model_file), file_digest(model_file)
     known = {str(record.get("model_digest")) for _, record in records}
-    for digest in sorted({own, *lineage, *_first_parts(model_file, own)} - known):
+    first_parts = _first_parts(model_file, own_digest)
+    for digest in sorted({own_digest, *lineage, *first_parts} - known):
         if (record := recall_learned(digest)) is not None:
             records.append((str(record.get("name", digest[:12])), record))
     return records

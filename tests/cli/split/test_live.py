@@ -47,11 +47,11 @@ def test_what_is_killed_goes_on_where_it_was(tmp_path: Path, rounds: int, kills:
         assert outcome.code == 0, outcome.err
     output = tmp_path / "network.safetensors"
     assert processes.assemble(output).data["network"] == expected_digest(processes)
-    site, words = next(iter(processes.persons)), "images are those that the split training of site"
+    site, warning = next(iter(processes.persons)), "images are those that the split training of"
     scored = run_here("split", "evaluate", processes.kits / site, "--data", processes.data)
     assert f"the parts after {rounds} of {rounds} rounds" in scored.err
-    assert words in scored.err
-    assert words in run_here("evaluate", output, processes.data, "--set=resamples=20").err
+    assert warning in scored.err
+    assert warning in run_here("evaluate", output, processes.data, "--set=resamples=20").err
 
 
 @pytest.mark.slow
