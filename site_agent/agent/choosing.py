@@ -13,7 +13,7 @@ from pool_server.wire.models import ModelVersionResponse
 from site_agent.agent.config import MergeSettings
 from site_agent.errors import InvalidInputError, TermsForbidError
 from site_agent.pool.client import ModelQuery, PoolClient
-from site_agent.pool.restrictions import require_mergeable, terms_of_version
+from site_agent.pool.restrictions import LocalFile, check_files, require_mergeable, terms_of_version
 from site_agent.training_record import read_training_metadata
 
 _MOST_LISTED, _MOST_INPUTS = 600, 50
@@ -53,6 +53,9 @@ def choose(goal: MergeSettings, name: str, site: str, pool: PoolClient) -> Choic
     """Choose the inputs of a merged model; nothing is downloaded."""
     own_models = _read_own_models(goal)
     excluded = {model.digest for model in own_models}
+    own_files = [LocalFile(Path(model.name), model.digest) for model in own_models]
+    withdrawn = {file.digest: file.words for file in check_files(pool.withdrawals, own_files)}
+    own_models = [replace(item, reason=withdrawn.get(item.digest, "")) for item in own_models]
     query = ModelQuery(kind=goal.kind, label=[*goal.labels], latest=True)
     versions = [
         version
@@ -75,13 +78,14 @@ def choose(goal: MergeSettings, name: str, site: str, pool: PoolClient) -> Choic
     ]
     counts = Counter(candidate.key for candidate in listed if candidate.key)
     most_common = max(sorted(counts), key=lambda key: counts[key], default="")
-    reference = own_models[0].key if own_models else most_common
+    own_kept = [model for model in own_models if not model.reason]
+    reference = own_kept[0].key if own_kept else most_common
     checked = [replace(item, reason=find_misfit(goal, item, reference)) for item in listed]
     fitting = [candidate for candidate in checked if not candidate.reason][:_MOST_INPUTS]
     permitted = _check_terms(fitting)
-    left_out = [item for item in (*checked, *permitted) if item.reason]
+    left_out = [item for item in (*own_models, *checked, *permitted) if item.reason]
     kept = [item for item in permitted if not item.reason]
-    return Choice((*own_models, *kept), tuple(left_out))
+    return Choice((*own_kept, *kept), tuple(left_out))
 
 
 def find_misfit(goal: MergeSettings, candidate: Candidate, reference: str | None) -> str:

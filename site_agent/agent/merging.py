@@ -65,9 +65,11 @@ class GoalRun:
         if self.state.finished.get(self.name) in {work, tried_today}:
             self._write("up_to_date")
             return 0
-        version_count = sum(candidate.version is not None for candidate in choice.inputs)
-        listed_count = version_count + len(choice.left_out)
-        self._write("models_found", found=listed_count, taken=version_count)
+        counts = [
+            sum(candidate.version is not None for candidate in candidates)
+            for candidates in (choice.inputs, choice.left_out)
+        ]
+        self._write("models_found", found=sum(counts), taken=counts[0])
         self._report_left_out(choice.left_out)
         choice, paths, is_complete = self._fetch(choice)
         merged = self._merge(choice, paths) if len(choice.inputs) > 1 else None

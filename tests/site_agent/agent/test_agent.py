@@ -211,14 +211,16 @@ def test_terms_of_use_are_kept(lab: Lab, materials: Materials) -> None:
     assert events(lab.cycle()[1], "model_refused") == []
 
 
+@pytest.mark.parametrize("withdrawn", ["face-1", "mine"])
 def test_a_withdrawn_model_goes_out_of_the_merged_one(
-    lab: Lab, own_pool: LivePool, materials: Materials
+    lab: Lab, own_pool: LivePool, materials: Materials, withdrawn: str
 ) -> None:
-    for number, path in enumerate(materials.others):
-        lab.share(path, f"face-{number}")
+    models = {"mine": materials.mine, "face-0": materials.others[0], "face-1": materials.others[1]}
+    for name, path in models.items():
+        lab.share(path, name)
     assert lab.cycle()[0].uploads == 1
     answer = httpx.post(
-        f"{own_pool.url}/api/v1/models/site-b/{lab.name}-face-1/versions/1/withdraw",
+        f"{own_pool.url}/api/v1/models/site-b/{lab.name}-{withdrawn}/versions/1/withdraw",
         json={"reason": "consent-withdrawn"},
         headers={"Authorization": f"Bearer {own_pool.admin_token}"},
         timeout=540,
@@ -230,7 +232,7 @@ def test_a_withdrawn_model_goes_out_of_the_merged_one(
         recipe = client.models.lineage(f"site-a/{lab.name}").recipe
     assert recipe is not None
     digests = {entry["digest"] for entry in recipe["inputs"]}
-    assert digests == {file_digest(materials.mine), file_digest(materials.others[0])}
+    assert digests == {file_digest(path) for name, path in models.items() if name != withdrawn}
 
 
 def test_invitations_are_answered_once_and_nothing_but_sums_is_sent(
