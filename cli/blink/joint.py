@@ -52,6 +52,11 @@ def fit_together(
     design = read_design(agreed)
     trials = read_trials(places, design)
     name = party_name(invocation, site)
+    if trials.outside:
+        invocation.warn(
+            f"{count_words(trials.outside, 'trial')} of sessions before {design.sessions[0]:g} or "
+            f"after {design.sessions[1]:g} do not count: number sessions as the other labs do"
+        )
     with invocation.pool() as pool, invocation.progress(f"study {agreed.terms.name}") as report:
         lab = Lab(place, name, agreed.digest, Board(pool.secure, charter=agreed))
         study = JointStudy(lab, trials, report)
@@ -59,8 +64,9 @@ def fit_together(
             preview = study.preview()
             animals = count_words(len(trials.names), "animal")
             text: list[str | TableText] = [
-                f"{animals}, {trials.of.sum():g} trials; the first sum, over at least "
-                f"{agreed.terms.least_labs} labs, would take from you:",
+                f"{animals}, {trials.of.sum():g} trials of sessions {trials.sessions[0]:g} to "
+                f"{trials.sessions[1]:g}; the first sum, over at least {agreed.terms.least_labs} "
+                "labs, would take from you:",
                 TableText(["number", "value"], [[key, f"{x:.6g}"] for key, x in preview.items()]),
                 f"shared among {', '.join(agreed.servers)}; nobody sees them but in the sum",
             ]

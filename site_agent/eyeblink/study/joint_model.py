@@ -88,6 +88,10 @@ class LabTrials:
     animal: Int64
     names: tuple[str, ...]
     """The animals; `animal` has their numbers."""
+    sessions: tuple[float, float]
+    """First and last session of these trials."""
+    outside: int
+    """Trials of sessions that the design leaves out."""
 
     @classmethod
     def count(cls, trials: StudyTrials, design: JointDesign) -> "LabTrials":
@@ -118,7 +122,9 @@ class LabTrials:
                 "own intercept is infinite, and it has no say about the coefficients"
             )
         names = tuple(trials.names[int(number)] for number in animals)
-        return cls(hits.astype(np.float64), of, cells[:, 1:], animal, names)
+        sessions = float(trials.session[used].min()), float(trials.session[used].max())
+        counted, outside = hits.astype(np.float64), int((~used).sum())
+        return cls(counted, of, cells[:, 1:], animal, names, sessions, outside)
 
 
 @dataclass(frozen=True)

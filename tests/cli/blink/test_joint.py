@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy.optimize import minimize
 
@@ -94,7 +95,14 @@ def test_a_study_is_previewed_and_held_by_repeating_one_command(
     monkeypatch.setenv("POOL_TOKEN", pool.secret("lab-a", "contributor"))
     place = ("--folder", tmp_path / "lab-a")
     shown = poolctl(*study.commands["lab-a"], *place, "--dry-run").out
-    assert "6 animals, 576 trials; the first sum, over at least 3 labs" in shown
+    assert "6 animals, 576 trials of sessions 1 to 8; the first sum, over at least 3 labs" in shown
+    from_zero = pd.read_csv(tmp_path / "lab-a" / "all_trials.csv")
+    from_zero["session_number"] -= 1
+    from_zero.to_csv(tmp_path / "from_zero.csv", index=False)
+    arguments = (tmp_path / "from_zero.csv", "-o", tmp_path / "together", *place, "--dry-run")
+    other = poolctl("blink", "fit-together", *arguments)
+    assert "504 trials of sessions 1 to 7" in other.out
+    assert "72 trials of sessions before 1 or after 8 do not count" in other.err
     assert "nobody sees them but in the sum" in shown
     first = poolctl(*study.commands["lab-a"], *place).out
     assert "0 sums verified; the next is at keys and waits for sum-1, sum-2" in first
