@@ -5,6 +5,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from urllib.parse import unquote
 
 import httpx
 import pytest
@@ -40,7 +41,7 @@ def test_the_app_ends_by_its_page_and_needs_no_terminal(
     asked: list[str] = []
 
     def browse(address: str) -> None:
-        page = Path(address.removeprefix("file://")).read_text()
+        page = Path(unquote(address.removeprefix("file://"))).read_text()
         entrance = page.partition('href="')[2].partition('"')[0]
         asked.append(entrance)
         threading.Thread(target=enter_and_quit, args=(entrance,)).start()
