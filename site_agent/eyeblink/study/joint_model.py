@@ -472,7 +472,8 @@ def _solve(model: str, numbers: Numbers, terms: Sequence[str]) -> list[float]:
         if model != "mixed" or not most > 0:
             raise ConditioningError(
                 f"the trials do not tell {terms[flat]!r}: in each lab it goes with the lab's own "
-                "intercept, as a group does where no lab has two"
+                "intercept, as a group does where no lab has two, or all or none of a group's "
+                "trials have CRs"
             )
         raised = max(10.0 * raised, 1e-3 * most)
     solved = [0.0] * size

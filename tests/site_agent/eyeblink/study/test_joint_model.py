@@ -53,6 +53,16 @@ def fit(design: JointDesign, trials: Mapping[str, LabTrials] = TRIALS) -> JointR
             return results
 
 
+def test_a_group_that_never_responds_has_no_coefficient() -> None:
+    trials = {}
+    for seed, lab in enumerate(LABS):
+        drawn = draw_study_trials(seed, 6 + seed, DESIGN.groups)
+        responding = np.where(np.array(drawn.group) == "control", 0.0, drawn.cr)
+        trials[lab] = LabTrials.count(replace(drawn, cr=responding), DESIGN)
+    with pytest.raises(ConditioningError, match="all or none of a group's trials have CRs"):
+        fit(DESIGN, trials)
+
+
 def numbers_of(estimates: Sequence[Estimate], model: str) -> tuple[np.ndarray, np.ndarray]:
     """Return the coefficients of a model and their errors, in the design's units."""
     chosen = [item for item in estimates if item.model == model][:3]
