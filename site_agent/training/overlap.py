@@ -80,7 +80,8 @@ def training_overlap(
             names.append(name)
     if not names:
         return None
-    return TrainingOverlap(len(learned), len(marks), tuple(names), tuple(sorted(persons)))
+    learned_by = tuple(dict.fromkeys(names))
+    return TrainingOverlap(len(learned), len(marks), learned_by, tuple(sorted(persons)))
 
 
 def gaze_overlap(
