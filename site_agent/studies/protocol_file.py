@@ -8,6 +8,7 @@ import json
 import sqlite3
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, is_dataclass
 from functools import cached_property
 from importlib import import_module
@@ -399,10 +400,11 @@ def _look_up(name: str, names: Mapping[str, Sequence[str]], settings: Any) -> An
 
 
 def _holds(condition: str, values: Values) -> bool:
-    try:
-        (holds,) = sqlite3.connect(":memory:").execute(f"SELECT ({condition})", values).fetchone()
-    except sqlite3.Error as error:
-        raise InvalidInputError(f"where = {condition!r}: {error}") from error
+    with closing(sqlite3.connect(":memory:")) as database:
+        try:
+            (holds,) = database.execute(f"SELECT ({condition})", values).fetchone()
+        except sqlite3.Error as error:
+            raise InvalidInputError(f"where = {condition!r}: {error}") from error
     return bool(holds)
 
 

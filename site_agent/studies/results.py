@@ -17,6 +17,7 @@ from operator import itemgetter
 from pathlib import Path
 from string import Formatter
 from typing import Any
+from weakref import finalize
 
 import numpy as np
 
@@ -45,6 +46,7 @@ class Results:
         self.content, self._steps, self._results = content, steps, results
         self._parameters = parameters(settings)
         self._database = sqlite3.connect(":memory:")
+        finalize(self, self._database.close)
         self._database.row_factory = sqlite3.Row
         _add_functions(self._database, content.labels)
         for part in content.steps:

@@ -12,7 +12,7 @@ from pool_server.wire.data_use import Term
 from pool_server.wire.data_use_rules import today_utc
 from pool_server.wire.uploads import UploadRequest
 from site_agent.errors import InvalidInputError, StalePreviewError
-from site_agent.pool.client import PoolClient, Uploaded
+from site_agent.pool.client import PoolClient, Uploaded, refuse_site_only
 from site_agent.pool.restrictions import warning_of
 from site_agent.pool.sidecars import ModelDescription
 from site_agent.tasks.caller import Caller
@@ -82,6 +82,8 @@ def prepare_upload(
         kind = "a folder" if file.is_dir() else "no such file"
         raise FileNotFoundError(f"{file}: {kind}; expected a model file")
     model_format = recognise(file).name
+    # Without a pool, too: a personal part goes to none.
+    refuse_site_only(file)
     digest = file_digest(file)
     address = model_address(pool, name)
     description.add_sidecars(pool, file, digest)
