@@ -1,6 +1,7 @@
 """Invitations, tokens and users: made, limited, refused."""
 
 import sqlite3
+from contextlib import closing
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -162,7 +163,7 @@ def test_a_revoked_token_frees_its_name(pool: PoolDriver) -> None:
 def test_a_feed_token_of_an_older_pool_is_refused_everywhere(tmp_path: Path) -> None:
     with pool_in_process(tmp_path) as pool:
         made = create(pool.admin, "admin", "reader", role="admin", pool_wide=True).json()
-        with sqlite3.connect(pool.settings.database_file) as database:
+        with closing(sqlite3.connect(pool.settings.database_file)) as database, database:
             database.execute("UPDATE tokens SET kind = 'feed' WHERE id = ?", [made["token_id"]])
         refused = pool.client(made["secret"]).get("/api/v1/whoami")
         assert error_of(refused) == (403, "not_allowed")

@@ -9,6 +9,7 @@ import re
 import sqlite3
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -289,7 +290,8 @@ def settled(pool: PoolDriver) -> dict[str, str]:
 
 def rows(pool: PoolDriver) -> dict[str, str]:
     """Return a digest of every table, without the traces that any request leaves."""
-    with sqlite3.connect(f"file:{database_file(pool)}?mode=ro", uri=True) as connection:
+    address = f"file:{database_file(pool)}?mode=ro"
+    with closing(sqlite3.connect(address, uri=True)) as connection:
         names = [
             name
             for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type='table'")
