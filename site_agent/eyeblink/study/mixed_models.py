@@ -69,10 +69,14 @@ def fit_linear(
 
     `design`, shape (n, p): the columns of the coefficients; `varying`, shape (n, q): those of the
     effects that each animal has of its own. `session`: numbers of sessions, which have levels of
-    their own within the animal. Raises `ConditioningError` where no trial differs from the model.
+    their own within the animal. Raises `ConditioningError` where trials do not differ.
     """
     deviance = RestrictedDeviance(y, design, animal, varying, session)
-    spreads = np.append(deviance.lower[0] == deviance.lower[1], [True] * (session is not None))
+    rows, columns = np.tril_indices(deviance.effects)
+    spreads = np.append(rows == columns, [True] * (session is not None))
+    # Differences of sums of squares leave no more digits.
+    if deviance.solve(spreads * 0.0)[2] <= 1e-12 * float(np.mean(y**2)):
+        raise ConditioningError("its terms leave nothing of the trials unexplained")
     bounds = [(0.0, None) if spread else (None, None) for spread in spreads]
     # The deviance may have more than one minimum where few animals are alike.
     tried = [
@@ -83,9 +87,10 @@ def fit_linear(
     options = {"xatol": 1e-7, "fatol": 1e-9, "maxiter": 2000}
     best = minimize(deviance, best.x, method="Nelder-Mead", bounds=bounds, options=options)
     if not math.isfinite(best.fun):
-        raise ConditioningError("nothing is left that its terms do not explain")
+        raise ConditioningError("its likelihood has no maximum that can be found")
     values, information, variance = deviance.solve(best.x)[:3]
-    factor, covariance = deviance.factor(best.x), variance * np.linalg.inv(information)
+    factor = _lower_triangle(best.x, deviance.effects)
+    covariance = variance * np.linalg.inv(information)
     return Fit(
         values,
         covariance.astype(np.float64),
@@ -110,7 +115,6 @@ class RestrictedDeviance:
     ) -> None:
         self.count, self.effects = design.shape[1], varying.shape[1]
         self.spare = len(y) - self.count
-        self.lower = np.tril_indices(self.effects)
         # Products of each animal's columns: of all trials, no more is needed.
         self.products = []
         for one in np.unique(animal):
@@ -132,10 +136,11 @@ class RestrictedDeviance:
     def solve(self, spreads: Float64) -> tuple[Float64, Float64, float, float]:
         """Return coefficients, their information, a trial's variance, and the effects' log size."""
         effects, rest = self.effects, self.count + 1
+        factor = _lower_triangle(spreads, effects)
         left, log_bends = np.zeros((rest, rest)), 0.0
         for products in self.products:
             scale = np.eye(len(products) - rest) * spreads[-1]
-            scale[:effects, :effects] = self.factor(spreads)
+            scale[:effects, :effects] = factor
             size = len(scale)
             bend = scale.T @ products[:size, :size] @ scale + np.eye(size)
             shared = scale.T @ products[:size, size:]
@@ -144,10 +149,6 @@ class RestrictedDeviance:
         information, towards = left[:-1, :-1], left[:-1, -1]
         values = np.linalg.solve(information, towards)
         return values, information, float(left[-1, -1] - towards @ values) / self.spare, log_bends
-
-    def factor(self, spreads: Float64) -> Float64:
-        """Return the Cholesky factor of the animals' covariance, shape (q, q), by a trial's SD."""
-        return _lower_triangle(spreads, self.effects)
 
 
 class LaplaceDeviance:

@@ -321,6 +321,14 @@ def test_a_model_without_finite_coefficients_is_left_out() -> None:
         model_terms(once)
 
 
+@pytest.mark.parametrize("slope", [0.0, 0.2])
+def test_a_linear_model_of_trials_without_spread_is_refused(slope: float) -> None:
+    animal, session, _ = (grid.ravel() for grid in np.meshgrid(*map(range, (4, 3, 4))))
+    design = np.column_stack([np.ones(48), session])
+    with pytest.raises(ConditioningError, match="nothing of the trials unexplained"):
+        fit_linear(0.3 + slope * session, design, animal, design, animal * 10 + session)
+
+
 def test_models_of_animals_that_are_all_alike_have_no_p_value() -> None:
     hits, session = np.tile([1.0, 3.0, 4.0], 4), np.tile([0.0, 1.0, 2.0], 4)
     design = np.column_stack([np.ones(12), session])
