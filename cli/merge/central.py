@@ -10,7 +10,7 @@ from cli.frame.errors import CliError, ExitCode, Outcome, UsageError
 from cli.frame.options import Argument, LimitOption, Option, command, single
 from cli.frame.output import Invocation, Reply, TableText, listing
 from cli.options.merging import MergeOptions, PoolMergeOptions
-from cli.options.versions import NewVersionOptions, question_label_keys
+from cli.options.versions import NewVersionOptions, question_label_keys, until_published
 from pool_server.wire.merges import MERGE_KEY_PATTERN, MergeJobResponse, MergeJobState
 from pool_server.wire.models import ModelVersionResponse
 from site_agent.pool.client import PoolClient, parse_address
@@ -108,10 +108,7 @@ def note_unsigned(invocation: Invocation, pool: PoolClient, made: ModelVersionRe
             f"(poolctl merge --replay {address}), then: poolctl models sign {address}{publish}"
         )
     elif made.state == "draft":
-        invocation.note(
-            f"only your site and curators see {address} until you, or where the pool is curated a "
-            f"curator of the pool, publish it: poolctl models publish {address}"
-        )
+        invocation.note(f"only your site and curators see {address} {until_published(address)}")
 
 
 def _recipe_of_words(pool: PoolClient, arguments: Sequence[str], how: MergeOptions) -> Recipe:

@@ -9,8 +9,8 @@ from aggregators.methods.round_options import Protection
 from cli.frame.errors import InputMissingError, UsageError
 from cli.frame.options import Argument, Option
 from site_agent.datasets.conversion import ReadingOptions, join_datasets, read_faces
-from site_agent.datasets.egocentric import is_egocentric
 from site_agent.datasets.gaze.check import is_gaze_data
+from site_agent.datasets.network_data import is_network_data
 from site_agent.datasets.pts_files import find_pts
 from site_agent.datasets.recognition import describe_unknown
 from site_agent.datasets.records import FaceDataset
@@ -91,7 +91,7 @@ def read_face_file(path: Path, reading: ReadingOptions | None = None) -> FaceDat
         raise InputMissingError(
             f"{path}: no such file or folder; expected annotations, or a folder of data"
         )
-    if is_gaze_data(path) or is_egocentric(path):
+    if is_network_data(path):
         raise UsageError(f"{path}: is gaze data, or clips; expected annotated faces")
     faces_inside = path.is_dir() and any(find_pts(path))
     if not faces_inside and (path.is_dir() or path.suffix.lower() in {".csv", ".txt", ".tsv"}):

@@ -62,6 +62,14 @@ def read_terms(codes: Sequence[str]) -> list[Term]:
     return list(terms)
 
 
+def until_published(address: str) -> str:
+    """Return the words on the end of a draft, with its command."""
+    return (
+        "until you, or where the pool is curated a curator of the pool, publish it: "
+        f"poolctl models publish {address}"
+    )
+
+
 def question_label_keys(invocation: Invocation, doubtful: Mapping[str, str]) -> None:
     """Question keys that look like misspellings: in a terminal ask, elsewhere warn."""
     for key, near in doubtful.items():

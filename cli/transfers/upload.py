@@ -98,9 +98,8 @@ def _reply(file: Path, uploaded: Uploaded, privacy: PrivacyReceipt | None) -> Re
         lines += [f"Leak: {privacy.level}. {privacy.verdict}", privacy.protection, privacy.advice]
     if version.state == "draft":
         lines.append(
-            "only your site and curators see it until you, or where the pool is curated a curator "
-            f"of the pool, publish it: poolctl models publish "
-            f"{version.site}/{version.name}@{version.version}"
+            "only your site and curators see it "
+            + versions.until_published(f"{version.site}/{version.name}@{version.version}")
         )
     return Reply(data, lines, [version.address])
 

@@ -12,10 +12,13 @@ from site_agent import errors
 from site_agent.agent.config import RoundSettings
 from site_agent.agent.workspace import CycleContext, RoundNote
 from site_agent.datasets.conversion import join_datasets, read_faces
-from site_agent.datasets.egocentric import is_egocentric
-from site_agent.datasets.gaze.check import is_gaze_data
 from site_agent.datasets.gaze.records import join_digests
-from site_agent.datasets.network_data import NetworkData, digest_data, open_network_data
+from site_agent.datasets.network_data import (
+    NetworkData,
+    digest_data,
+    is_network_data,
+    open_network_data,
+)
 from site_agent.datasets.records import FaceDataset, dataset_digest
 from site_agent.plain_json import plain
 from site_agent.pool.profiles import host_of
@@ -85,7 +88,7 @@ class RoundsRun:
     def _data(self) -> dict[str, FaceDataset | NetworkData]:
         """The data by their kind: ``faces``, ``gaze``."""
         paths = [Path(file) for file in self.settings.data]
-        gaze_paths = [path for path in paths if is_gaze_data(path) or is_egocentric(path)]
+        gaze_paths = [path for path in paths if is_network_data(path)]
         face_paths = [path for path in paths if path not in gaze_paths]
         if len(gaze_paths) > 1:
             raise errors.InvalidInputError("rounds.data: expected one folder with gaze data")

@@ -4,11 +4,16 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from site_agent.datasets.egocentric import EgocentricDataset, is_egocentric, open_egocentric
-from site_agent.datasets.gaze.check import open_gaze
+from site_agent.datasets.gaze.check import is_gaze_data, open_gaze
 from site_agent.datasets.gaze.records import GazeDataset, person_digests
 from site_agent.errors import InvalidInputError
 
 NetworkData = GazeDataset | EgocentricDataset
+
+
+def is_network_data(path: Path) -> bool:
+    """Return whether a path holds gaze data or egocentric clips."""
+    return is_egocentric(path) or is_gaze_data(path)
 
 
 def open_network_data(path: Path) -> NetworkData:
