@@ -234,8 +234,11 @@ def protect(
     if options.get("dp_epsilon") is not None:
         raise OptionError(f"found dp_epsilon with the protection {protection}, expected private")
     if secure != (protection is Protection.VERIFIED):
-        kind = "a secure sum" if secure else "no secure sum"
-        raise OptionError(f"found {kind} with the protection {protection}")
+        kind, expected = ("a", "verified") if secure else ("no", "open")
+        raise OptionError(
+            f"found {kind} secure sum with the protection {protection}, expected private or "
+            f"{expected}"
+        )
     return options
 
 
